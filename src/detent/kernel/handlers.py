@@ -19,7 +19,7 @@ from detent.kernel import identity, operators, run_handlers
 from detent.kernel.history import Record
 from detent.kernel.identity import chain_genesis, lease_key, partition_of
 from detent.kernel.job import Job
-from detent.kernel.manifest import JOB_KINDS, RefusedManifest, VerifiedManifest, digest_fault, id_fault
+from detent.kernel.manifest import JOB_KINDS, Manifest, RefusedManifest, VerifiedManifest, digest_fault, id_fault
 from detent.kernel.moves import cancel_by_batch, conflict, extend_lease, over_quota, succeed
 from detent.kernel.outcome import (
     CONFLICT,
@@ -70,26 +70,8 @@ def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:
     known = kernel.jobs.get(manifest.job_id) or kernel.history.ended_job(manifest.job_id)
     if known is not None:
         return _repeat_submit(kernel, known, verified, out)
-    if manifest.origin is None and kernel.config.rules >= RULES_ORIGIN_NAMED:
-        message = (
-            f"the manifest of job {manifest.job_id!r} does not name its ledger: sign it again with the ledger's origin"
-        )
-        return kernel.refuse(out, "MANIFEST_ORIGIN_MISSING", message, identity.JOB_SUBMIT)
-    if fault := manifest.policy_fault(kernel.config):
-        return kernel.refuse(out, "MANIFEST_SCHEMA_INVALID", fault, identity.JOB_SUBMIT)
-    run = None
-    if command.run_id is not None:
-        if fault := id_fault("run_id", command.run_id):
-            return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_SUBMIT)
-        if refusal := run_handlers.run_elsewhere(kernel, command.run_id):
-            return kernel.refuse_with(out, refusal, identity.JOB_SUBMIT)
-        run = kernel.runs.get(command.run_id)
-        if run is None or run.tenant_id != manifest.tenant_id:
-            message = f"tenant {manifest.tenant_id!r} has no open run {command.run_id!r}"
-            return kernel.refuse(out, "UNKNOWN_RUN", message, identity.JOB_SUBMIT, run_id=command.run_id)
-    if command.request is not None and (type(command.request) is not bytes or len(command.request) > REQUEST_BYTES_MAX):
-        message = f"request must be at most {REQUEST_BYTES_MAX} bytes"
-        return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_SUBMIT)
+    if refusal := _new_job_refusal(kernel, command, manifest):
+        return kernel.refuse_with(out, refusal, identity.JOB_SUBMIT)
     placed = kernel.queue.admit(
         Arrival(
             manifest.job_id,
@@ -103,10 +85,41 @@ def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:
     )
     if not isinstance(placed, Enqueued):
         return kernel.refuse_with(out, placed, identity.JOB_SUBMIT)
+    return _enter(kernel, command, verified, placed, out)
+
+
+def _new_job_refusal(kernel: PartitionState, command: cmd.Submit, manifest: Manifest) -> Refused | None:
+    """Why a job that is new here may not even be put to the queue."""
+    if manifest.origin is None and kernel.config.rules >= RULES_ORIGIN_NAMED:
+        message = (
+            f"the manifest of job {manifest.job_id!r} does not name its ledger: sign it again with the ledger's origin"
+        )
+        return Refused("MANIFEST_ORIGIN_MISSING", message)
+    if fault := manifest.policy_fault(kernel.config):
+        return Refused("MANIFEST_SCHEMA_INVALID", fault)
+    if command.run_id is not None:
+        if fault := id_fault("run_id", command.run_id):
+            return Refused("INVALID_PARAMS", fault)
+        if refusal := run_handlers.run_elsewhere(kernel, command.run_id):
+            return refusal
+        run = kernel.runs.get(command.run_id)
+        if run is None or run.tenant_id != manifest.tenant_id:
+            message = f"tenant {manifest.tenant_id!r} has no open run {command.run_id!r}"
+            return Refused("UNKNOWN_RUN", message, {"run_id": command.run_id})
+    if command.request is not None and (type(command.request) is not bytes or len(command.request) > REQUEST_BYTES_MAX):
+        return Refused("INVALID_PARAMS", f"request must be at most {REQUEST_BYTES_MAX} bytes")
+    return None
+
+
+def _enter(
+    kernel: PartitionState, command: cmd.Submit, verified: VerifiedManifest, placed: Enqueued, out: Outcome
+) -> None:
+    """Make the job that the queue has taken, with its record, and cancel those that had to leave for it."""
     decided = out.decide(placed.decision)
     job = _new_job(kernel, verified, command.run_id)
     kernel.add_job(job)
-    if run is not None:
+    if command.run_id is not None:
+        run = kernel.runs[command.run_id]
         run.jobs += 1
         run.live_jobs += 1
         kernel.touch_run(run)
@@ -123,7 +136,6 @@ def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:
     for evicted, why in zip_longest(placed.evicted, placed.evictions):
         cancel_by_batch(kernel, kernel.jobs[evicted], ev.CANCEL, placed.reason_code, out.decide(why), out)
     out.job = JobState.of(job)
-    return None
 
 
 def _new_job(kernel: PartitionState, verified: VerifiedManifest, run_id: str | None) -> Job:
