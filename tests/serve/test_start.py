@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from detent.serve.server import Listening, _bound
+from detent.serve.listening import Listening, bound
 from tests.homes import Played
 from tests.serve.served import ANSWER_SECONDS, Served, play, serving, start
 
@@ -225,5 +225,5 @@ def test_a_connection_does_not_wait_for_receipts_between_the_pieces_of_an_answer
             writer.close()
             return option
 
-    with _bound(Listening(port=0)) as listener:
+    with bound(Listening(port=0)) as listener:
         assert asyncio.run(accepted(listener))

@@ -171,7 +171,9 @@ def test_every_query_is_used_and_every_used_query_is_there() -> None:
     code = "".join(module.read_text() for module in Path(inspect.getfile(store)).parent.glob("*.py"))
     used = {name for name in schema_check.queries() if f'"{name}"' in code}
     assert set(schema_check.queries()) == used
-    asked = re.findall(r'(?:_SQL|_sql|statements|queries\(\))\["(\w+)"\]|(?:_make|first_column|_pair|tuple), "(\w+)"', code)
+    asked = re.findall(
+        r'(?:_SQL|_sql|statements|queries\(\))\["(\w+)"\]|(?:_make|first_column|_pair|tuple), "(\w+)"', code
+    )
     names = {first or second for first, second in asked}
     assert len(names) > 30
     assert names <= set(schema_check.queries())

@@ -105,7 +105,8 @@ def command(  # noqa: PLR0913 - one for each option
         return _login(shell)
     _insist_on_extra()
     from detent.runs.runtime import home_at, worker_count  # noqa: PLC0415 - keeps `--help` fast
-    from detent.serve.server import Beside, Listening, insist_on_protection, run  # noqa: PLC0415 - nothing else loads it
+    from detent.serve.listening import Listening, insist_on_protection  # noqa: PLC0415 - nothing else loads it
+    from detent.serve.server import Beside, run  # noqa: PLC0415
 
     listening = Listening(
         *(host, port, tls_cert, tls_key, behind_proxy, insecure_http),

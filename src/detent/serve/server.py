@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import os
-import re
-import resource
 import signal
 import socket
 import ssl
@@ -26,8 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TextIO
-from urllib.parse import urlsplit
+from typing import Any, TextIO
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -55,6 +51,7 @@ from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
 from detent.serve.limits import Rates
+from detent.serve.listening import BACKLOG, Listening, bound, bracketed, hosts_of, insist_on_protection, origins_of
 from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
 from detent.serve.notifying import Notifier
@@ -70,34 +67,6 @@ from detent.serve.turns import Turns
 from detent.serve.uploading import Uploading
 from detent.serve.writing import Writer
 from detent.store.files import replace_no_follow
-
-BACKLOG: Final = 512
-DESCRIPTORS_WANTED: Final = 16_384
-_FIELD: Final = re.compile(r"[A-Za-z0-9-]{1,60}")
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where a server listens and under which names it answers."""
-
-    host: str = "127.0.0.1"
-    port: int = 7733
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    behind_proxy: str | None = None
-    insecure_http: bool = False
-    names: tuple[str, ...] = ()
-    """Further hosts that it answers for."""
-    proxy_header: str | None = None
-    """The header in which the proxy in front names the user."""
-    drain_seconds: float = 10.0
-    public_url: str | None = None
-    """How clients reach it, where that is not where it listens: the base of signed URLs."""
-
-    @property
-    def scheme(self) -> str:
-        """What the server itself speaks."""
-        return "https" if self.tls_certificate is not None else "http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,37 +93,6 @@ class Started:
     """Jobs of one class that the queue holds."""
 
 
-def insist_on_protection(listening: Listening) -> None:
-    """Refuse an address that others can reach, unless something protects what is sent to it."""
-    try:
-        loopback = ipaddress.ip_address(listening.host).is_loopback
-    except ValueError:
-        raise InvalidInput(f"{listening.host!r:.100} is not an address", hint="write it as 127.0.0.1 or ::1") from None
-    if (listening.tls_certificate is None) != (listening.tls_key is None):
-        raise InvalidInput("TLS needs a certificate and its key", hint="give both --tls-cert and --tls-key")
-    if listening.behind_proxy is not None:
-        try:
-            ipaddress.ip_network(listening.behind_proxy)
-        except ValueError:
-            raise InvalidInput(
-                f"--behind-proxy {listening.behind_proxy!r:.80} is not a network", hint="write it as 10.0.0.0/8"
-            ) from None
-    if listening.proxy_header is not None and listening.behind_proxy is None:
-        raise InvalidInput(
-            "--trust-proxy-header needs --behind-proxy: any caller could send the header otherwise",
-            hint="give the network of the proxy, such as --behind-proxy 127.0.0.1/32",
-        )
-    if listening.proxy_header is not None and not _FIELD.fullmatch(listening.proxy_header):
-        raise InvalidInput(f"{listening.proxy_header!r:.80} is not the name of a header", hint="such as Remote-User")
-    protected = listening.tls_certificate or listening.behind_proxy or listening.insecure_http
-    if not protected and not loopback:
-        raise RequestRefused(
-            f"{listening.host} can be reached from other machines, and keys would cross the network in the clear",
-            code="ADDRESS_EXPOSED",
-            hint="give --tls-cert and --tls-key, or --behind-proxy NETWORK if a proxy in front speaks TLS",
-        )
-
-
 def run(
     home: Home,
     listening: Listening,
@@ -166,86 +104,116 @@ def run(
 ) -> int:
     """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
     insist_on_protection(listening)
-    public_url = None if listening.public_url is None else checked_public_url(listening.public_url)
-    table = Table(ALL)
+    if listening.public_url is not None:
+        listening = replace(listening, public_url=checked_public_url(listening.public_url))
     parts = replace(parts or Parts(), serves=True)
-    with _only_server(home), _bound(listening) as listener:
-        token, token_file = local_token(home.path)
-        rates = Rates.from_settings(home.settings().access)
-        port = listener.getsockname()[1]
-        url = f"{listening.scheme}://{_bracketed(listening.host)}:{port}"
+    with _only_server(home), bound(listening) as listener:
         faults: list[BaseException] = []
         server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
-            readers = Readers(home, parts)
-            downloads = Downloads(home.content_files(), url_keys(home.path / DIRECTORY), public_url)
-            beside = beside or Beside()
-            project = beside.project or Path.cwd()
-            children = Children(_specs(home, beside, listening), drain_seconds=listening.drain_seconds)
-            driving = Driving(home, session, parts, children, project=project)
-            work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
-
-            budgets = Budgets(session)
-
-            def begin() -> Serving:
-                """What the handlers share; made within the loop."""
-                hosts = _hosts(listening, port)
-                surroundings = Surroundings(_origins(listening, hosts), listening.behind_proxy, listening.proxy_header)
-                writer, hub = Writer(session), Hub(session, readers, budgets.left)
-                access = Access(
-                    home.path, session, token, rates, surroundings, work.settings.plans, parts.clock.wall_ms
-                )
-                turns = Turns(session, work.backend, hub.draining)
-                enrolling = Enrolling(home, session, turns)
-                turns.follow = enrolling.take_in
-                return Serving(
-                    writer=writer,
-                    budgets=budgets,
-                    submitting=Submitting(work, project.resolve(), access.plan_of),
-                    home=home,
-                    session=session,
-                    access=access,
-                    readers=readers,
-                    hub=hub,
-                    notifier=Notifier(home.path, hub, readers, writer, access, work.backend, turns.fleet),
-                    alerts=Alerts(session, turns.fleet),
-                    uploads=Uploading(home, access.quota),
-                    downloads=downloads,
-                    turns=turns,
-                    enrolling=enrolling,
-                    origin=home.settings().origin,
-                    counters=Counters(),
-                    hosts=hosts,
-                    openapi=cache(partial(described, table)),  # It takes longer than all else at start-up.
-                    metrics=Exposition(home, parts),
-                    broken=server.stop_for,
-                    driving=driving,
-                    ended_jobs=EndedJobs(),
-                )
-
-            def tell() -> None:
-                _keep_address(home, url)
-                children.start()
-                login = link(url, make_login(home.path, now_ms=parts.clock.wall_ms()))
-                capacity = work.settings.scheduling_policy().queue_policy().capacity_per_class
-                started(Started(url, token_file, login, "here" if session.owns else "elsewhere", capacity))
-
-            server.begin, server.on_started, server.on_draining = begin, tell, children.ask_to_end
-            once = Idempotency(work.idempotency, parts.clock.wall_ms)
-            server.application = lambda serving: Application(serving, table, once, log)
+            made = _Assembly(home, listening, parts, session, beside or Beside(), server.stop_for, listener)
+            server.begin, server.on_draining = made.serving, made.children.ask_to_end
+            server.on_started = lambda: started(made.start())
+            server.application = lambda serving: made.application(serving, log)
             try:
                 server.run([listener])
             finally:
-                driving.close()
-                children.stop()  # While the owner still answers: they report what they have finished.
-                readers.close()
-                work.close()
-                downloads.close()
-                with contextlib.suppress(OSError):
-                    (home.path / DIRECTORY / ADDRESS_FILE).unlink()
+                made.close()
         if faults:
             raise faults[0]
         return server.ended_by
+
+
+class _Assembly:
+    """The parts of a server, and how they know one another."""
+
+    def __init__(
+        self,
+        home: Home,
+        listening: Listening,
+        parts: Parts,
+        session: Session,
+        beside: Beside,
+        stop_for: Callable[[BaseException], None],
+        listener: socket.socket,
+    ) -> None:
+        self._home, self._listening, self._parts, self._session = home, listening, parts, session
+        self._stop_for = stop_for
+        self._port = listener.getsockname()[1]
+        self._url = f"{listening.scheme}://{bracketed(listening.host)}:{self._port}"
+        self._token, self._token_file = local_token(home.path)
+        self._table = Table(ALL)
+        self._readers = Readers(home, parts)
+        self._downloads = Downloads(home.content_files(), url_keys(home.path / DIRECTORY), listening.public_url)
+        self._project = beside.project or Path.cwd()
+        self.children = Children(_specs(home, beside, listening), drain_seconds=listening.drain_seconds)
+        self._driving = Driving(home, session, parts, self.children, project=self._project)
+        self._work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
+
+    def serving(self) -> Serving:
+        """What the handlers share; made within the loop."""
+        home, session, readers, work = self._home, self._session, self._readers, self._work
+        budgets = Budgets(session)
+        access = self._access()
+        writer, hub = Writer(session), Hub(session, readers, budgets.left)
+        turns = Turns(session, work.backend, hub.draining)
+        enrolling = Enrolling(home, session, turns)
+        turns.follow = enrolling.take_in
+        return Serving(
+            writer=writer,
+            budgets=budgets,
+            submitting=Submitting(work, self._project.resolve(), access.plan_of),
+            home=home,
+            session=session,
+            access=access,
+            readers=readers,
+            hub=hub,
+            notifier=Notifier(home.path, hub, readers, writer, access, work.backend, turns.fleet),
+            alerts=Alerts(session, turns.fleet),
+            uploads=Uploading(home, access.quota),
+            downloads=self._downloads,
+            turns=turns,
+            enrolling=enrolling,
+            origin=home.settings().origin,
+            counters=Counters(),
+            hosts=hosts_of(self._listening, self._port),
+            openapi=cache(partial(described, self._table)),  # It takes longer than all else at start-up.
+            metrics=Exposition(home, self._parts),
+            broken=self._stop_for,
+            driving=self._driving,
+            ended_jobs=EndedJobs(),
+        )
+
+    def application(self, serving: Serving, log: TextIO | None) -> Application:
+        """What answers requests."""
+        once = Idempotency(self._work.idempotency, self._parts.clock.wall_ms)
+        return Application(serving, self._table, once, log)
+
+    def start(self) -> Started:
+        """Start the children and write the address down, once the server listens."""
+        _keep_address(self._home, self._url)
+        self.children.start()
+        login = link(self._url, make_login(self._home.path, now_ms=self._parts.clock.wall_ms()))
+        capacity = self._work.settings.scheduling_policy().queue_policy().capacity_per_class
+        return Started(self._url, self._token_file, login, "here" if self._session.owns else "elsewhere", capacity)
+
+    def close(self) -> None:
+        """Stop what the server started."""
+        self._driving.close()
+        self.children.stop()  # While the owner still answers: they report what they have finished.
+        self._readers.close()
+        self._work.close()
+        self._downloads.close()
+        with contextlib.suppress(OSError):
+            (self._home.path / DIRECTORY / ADDRESS_FILE).unlink()
+
+    def _access(self) -> Access:
+        hosts = hosts_of(self._listening, self._port)
+        origins = origins_of(self._listening, hosts)
+        surroundings = Surroundings(origins, self._listening.behind_proxy, self._listening.proxy_header)
+        rates = Rates.from_settings(self._home.settings().access)
+        plans, now = self._work.settings.plans, self._parts.clock.wall_ms
+        return Access(self._home.path, self._session, self._token, rates, surroundings, plans, now)
 
 
 class _Server(uvicorn.Server):
@@ -385,48 +353,6 @@ def _only_server(home: Home) -> Iterator[None]:
         held.release()
 
 
-@contextlib.contextmanager
-def _bound(listening: Listening) -> Iterator[socket.socket]:
-    """A socket that listens there."""
-    _raise_descriptors()
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    # Named as TCP: only then does asyncio send the pieces of an answer at once, instead of waiting 40 ms for the reader's receipt.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((listening.host, listening.port))
-        listener.listen(BACKLOG)
-    except OSError as exc:
-        listener.close()
-        raise DetentError(
-            f"cannot listen on {_bracketed(listening.host)}:{listening.port}: {exc.strerror}",
-            code="ADDRESS_UNUSABLE",
-            hint="another program may use the port; --port 0 takes a free one",
-        ) from exc
-    try:
-        yield listener
-    finally:
-        listener.close()
-
-
-def _raise_descriptors() -> None:
-    """Every connection is a descriptor, and the usual limit is below the number of connections that are served."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _hosts(listening: Listening, port: int) -> frozenset[str]:
-    """The hosts that a request may name."""
-    named = {f"{_bracketed(listening.host)}:{port}", *listening.names}
-    named |= {urlsplit(listening.public_url).netloc} if listening.public_url is not None else set()
-    if ipaddress.ip_address(listening.host).is_loopback:
-        named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    return frozenset(named)
-
-
 def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
     """The children that a server has."""
     directory = None if beside.project is None else str(beside.project)
@@ -440,21 +366,10 @@ def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
     return specs
 
 
-def _origins(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:
-    """The origins of this server's own pages, as browsers write them: without the port that the scheme has by itself."""
-    schemes = {listening.scheme, *(["https"] if listening.behind_proxy is not None else [])}
-    found = {f"{scheme}://{host}" for scheme in schemes for host in hosts}
-    return frozenset(one.removesuffix(":443" if one.startswith("https") else ":80").lower() for one in found)
-
-
 def _keep_address(home: Home, url: str) -> None:
     """Write down where the server is, for commands and for the next one that tries to start."""
     data = json.dumps({"url": url, "pid": os.getpid()}).encode()
     replace_no_follow(home.path / DIRECTORY / ADDRESS_FILE, data)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _commit_failed() -> DetentError:

@@ -1,0 +1,129 @@
+"""Where a server listens, who protects what is sent, and under which names it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import resource
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from detent.errors import DetentError, InvalidInput, RequestRefused
+
+BACKLOG: Final = 512
+DESCRIPTORS_WANTED: Final = 16_384
+_FIELD: Final = re.compile(r"[A-Za-z0-9-]{1,60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens and under which names it answers."""
+
+    host: str = "127.0.0.1"
+    port: int = 7733
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: str | None = None
+    insecure_http: bool = False
+    names: tuple[str, ...] = ()
+    """Further hosts that it answers for."""
+    proxy_header: str | None = None
+    """The header in which the proxy in front names the user."""
+    drain_seconds: float = 10.0
+    public_url: str | None = None
+    """How clients reach it, where that is not where it listens: the base of signed URLs."""
+
+    @property
+    def scheme(self) -> str:
+        """What the server itself speaks."""
+        return "https" if self.tls_certificate is not None else "http"
+
+
+def insist_on_protection(listening: Listening) -> None:
+    """Refuse an address that others can reach, unless something protects what is sent to it."""
+    try:
+        loopback = ipaddress.ip_address(listening.host).is_loopback
+    except ValueError:
+        raise InvalidInput(f"{listening.host!r:.100} is not an address", hint="write it as 127.0.0.1 or ::1") from None
+    if (listening.tls_certificate is None) != (listening.tls_key is None):
+        raise InvalidInput("TLS needs a certificate and its key", hint="give both --tls-cert and --tls-key")
+    if listening.behind_proxy is not None:
+        try:
+            ipaddress.ip_network(listening.behind_proxy)
+        except ValueError:
+            raise InvalidInput(
+                f"--behind-proxy {listening.behind_proxy!r:.80} is not a network", hint="write it as 10.0.0.0/8"
+            ) from None
+    if listening.proxy_header is not None and listening.behind_proxy is None:
+        raise InvalidInput(
+            "--trust-proxy-header needs --behind-proxy: any caller could send the header otherwise",
+            hint="give the network of the proxy, such as --behind-proxy 127.0.0.1/32",
+        )
+    if listening.proxy_header is not None and not _FIELD.fullmatch(listening.proxy_header):
+        raise InvalidInput(f"{listening.proxy_header!r:.80} is not the name of a header", hint="such as Remote-User")
+    protected = listening.tls_certificate or listening.behind_proxy or listening.insecure_http
+    if not protected and not loopback:
+        raise RequestRefused(
+            f"{listening.host} can be reached from other machines, and keys would cross the network in the clear",
+            code="ADDRESS_EXPOSED",
+            hint="give --tls-cert and --tls-key, or --behind-proxy NETWORK if a proxy in front speaks TLS",
+        )
+
+
+@contextlib.contextmanager
+def bound(listening: Listening) -> Iterator[socket.socket]:
+    """A socket that listens there."""
+    _raise_descriptors()
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    # Named as TCP: only then does asyncio send the pieces of an answer at once, instead of waiting 40 ms for the reader's receipt.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((listening.host, listening.port))
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        listener.close()
+        raise DetentError(
+            f"cannot listen on {bracketed(listening.host)}:{listening.port}: {exc.strerror}",
+            code="ADDRESS_UNUSABLE",
+            hint="another program may use the port; --port 0 takes a free one",
+        ) from exc
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def _raise_descriptors() -> None:
+    """Every connection is a descriptor, and the usual limit is below the number of connections that are served."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def hosts_of(listening: Listening, port: int) -> frozenset[str]:
+    """The hosts that a request may name."""
+    named = {f"{bracketed(listening.host)}:{port}", *listening.names}
+    named |= {urlsplit(listening.public_url).netloc} if listening.public_url is not None else set()
+    if ipaddress.ip_address(listening.host).is_loopback:
+        named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    return frozenset(named)
+
+
+def origins_of(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:
+    """The origins of this server's own pages, as browsers write them: without the port that the scheme has by itself."""
+    schemes = {listening.scheme, *(["https"] if listening.behind_proxy is not None else [])}
+    found = {f"{scheme}://{host}" for scheme in schemes for host in hosts}
+    return frozenset(one.removesuffix(":443" if one.startswith("https") else ":80").lower() for one in found)
+
+
+def bracketed(host: str) -> str:
+    """A host as it is written in a URL."""
+    return f"[{host}]" if ":" in host else host
