@@ -26,7 +26,7 @@ _CODE = "a code of an error, stored in reports"
 _READY = "a field of a replica's status, named by the contract"
 EXCEPTIONS = {
     "pages/logs.py": "names of fields of the pages",
-    "pages/show.py": "the beginning of the fields ready_at and ready_tick",
+    "pages/show_job.py": "the beginning of the fields ready_at and ready_tick",
     "executor/plain/child.py": _CODE,
     "executor/plain/verdict.py": _CODE,
     "executor/sandbox/running.py": "why the supervisor ended a guest, in its own evidence",
