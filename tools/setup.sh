@@ -4,7 +4,7 @@
 # A stamp in .venv holds the digest of what it was made from. While it fits, this script does nothing; when a lock,
 # pyproject.toml or the place of the clone has changed, .venv is made anew, so that nothing of the old one stays behind.
 # Everything is installed by hash from the lock, the build backend included; only then is the package itself linked in.
-# Wheels only: building somebody's source would fetch a build backend that no lock has seen.
+# Wheels only: building from source would fetch a build backend that no lock has seen.
 set -eu
 cd "$(dirname "$0")/.."
 

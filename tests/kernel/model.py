@@ -19,14 +19,14 @@ Answer = tuple[str, str | None]
 YES: Answer = ("COMMITTED", None)
 AGAIN: Answer = ("DEDUPLICATED", None)
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED"}
-NOBODYS_FAULT = {"interrupted", "worker_lost"}
+INTERRUPTIONS = {"interrupted", "worker_lost"}
 # The six legal moves, each with the kinds of evidence by which it can be asked for.
 LEGAL = {
     ("QUEUED", "RUNNING"): {"dispatch"},
     ("RUNNING", "SUCCEEDED"): {"result"},
-    ("RUNNING", "FAILED"): {"result", "expiry", "watchdog", "quota", *NOBODYS_FAULT},
+    ("RUNNING", "FAILED"): {"result", "expiry", "watchdog", "quota", *INTERRUPTIONS},
     ("RUNNING", "CANCELED"): {"cancel", "quota"},
-    ("RUNNING", "RETRYING"): {"result", "expiry", "quota", *NOBODYS_FAULT},
+    ("RUNNING", "RETRYING"): {"result", "expiry", "quota", *INTERRUPTIONS},
     ("RETRYING", "QUEUED"): {"retry_ready", "cancel"},
 }
 
@@ -123,11 +123,11 @@ class Model:
         if to_state == "RETRYING":
             delays = self.config.backoffs[job["schedule"]].delays_ms
             count = job["failures"]
-            if evidence["kind"] in NOBODYS_FAULT:
+            if evidence["kind"] in INTERRUPTIONS:
                 pauses = self.config.backoffs.get("interruptions")
                 delays, count = (0,) if pauses is None else pauses.delays_ms, job["interruptions"]
             delay_ms = delays[min(count, len(delays) - 1)]
-            job["interruptions" if evidence["kind"] in NOBODYS_FAULT else "failures"] += 1
+            job["interruptions" if evidence["kind"] in INTERRUPTIONS else "failures"] += 1
             job["ready"] = self.tick + (delay_ms + self.config.tick_ms - 1) // self.config.tick_ms
 
     def no_retry(self, job: Job, evidence: Job) -> str | None:
@@ -137,10 +137,10 @@ class Model:
             retryable = self.config.quotas[job["quota"]].evaluation_rule_id == "LE_ALL_RETRY_v1"
         else:
             by_category = kind == "result" and evidence.get("category") in job["categories"]
-            retryable = by_category or kind in {"expiry", *NOBODYS_FAULT}
+            retryable = by_category or kind in {"expiry", *INTERRUPTIONS}
         if not retryable:
             return "NOT_RETRYABLE"
-        count, bound = ("interruptions", "max_interruptions") if kind in NOBODYS_FAULT else ("failures", "max_retries")
+        count, bound = ("interruptions", "max_interruptions") if kind in INTERRUPTIONS else ("failures", "max_retries")
         return "RETRIES_EXHAUSTED" if job[count] >= job[bound] else None
 
     def end_attempt(self, job: Job, kind: str, reason: str, **more: Any) -> None:
@@ -207,7 +207,7 @@ class Model:
         return YES
 
     def finish(self, command: Any) -> Answer:
-        if command.kind not in ({"result"} if command.ok else {"result", "watchdog", *NOBODYS_FAULT}):
+        if command.kind not in ({"result"} if command.ok else {"result", "watchdog", *INTERRUPTIONS}):
             return "REFUSED", "INVALID_PARAMS"
         if not (job := self.jobs.get(command.job_id)):
             return "REFUSED", "UNKNOWN_JOB"

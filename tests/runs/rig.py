@@ -223,7 +223,7 @@ class Rig:
 
 
 def states(result: RunResult) -> dict[str, str]:
-    """What became of each step."""
+    """How each step ended."""
     return {step.key: step.state for step in result.view.steps}
 
 

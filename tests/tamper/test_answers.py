@@ -21,7 +21,7 @@ from tests.sdk import work_functions as functions
 
 __all__ = ["detent_clock", "detent_home"]
 
-GONE = "What became of kept answers to idempotency keys whose jobs are here ({})"
+GONE = "Why answers to idempotency keys are missing whose jobs are here ({})"
 BORROWED = "where it names the job of an earlier equal request ({})"
 
 
@@ -97,7 +97,7 @@ def test_deleted_answers_are_counted_under_not_proved(
 ) -> None:
     """X-196: a deleted answer looks like one that expired under another setting."""
     twice(client, detent_clock)
-    assert not any("What became of" in sentence for sentence in verified(detent_home).not_proved)
+    assert not any("Why answers" in sentence for sentence in verified(detent_home).not_proved)
     edit(detent_home, "DELETE FROM answers")
     report = verified(detent_home)
     assert report.ok

@@ -240,7 +240,7 @@ def test_a_database_that_may_not_grow_keeps_what_is_committed_and_goes_on_when_i
 
 
 def test_a_commit_that_failed_half_way_is_looked_up_and_not_repeated(path: Path) -> None:
-    """ORD-034: whichever call of a commit fails, the next write finds out what became of it"""
+    """ORD-034: whichever call of a commit fails, the next write finds out whether it was made"""
     vfs = FaultyVfs()
     fails = 0
     for number in range(40):

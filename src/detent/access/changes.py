@@ -1,6 +1,6 @@
 """Changes to access: what may be made, rotated, revoked and granted, by whom, and with which parameters it is recorded.
 
-One rule runs through all of them: nobody hands out more than their own credential has. A key's scopes, workspace and end lie within
+One rule runs through all of them: no caller can hand out more than its own credential has. A key's scopes, workspace and end lie within
 those of its maker; rotating a key shows its secret, so it needs all that the key may do; a role is given and taken
 only by a principal that has all of its scopes.
 

@@ -1,9 +1,7 @@
 """What is wrong with a contract, all of it at once, and where in the file.
 
-What is wrong with a contract, all of it at once, and where.
-
-Checks speak of *paths*: keys and positions from the top of the document. Only when something was found does anyone ask
-on which line a path stands, so that a good file never pays for the bookkeeping. A document that came from Python has
+Checks speak of *paths*: keys and positions from the top of the document. The line of a path is looked up for
+findings only, so that a good file never pays for the bookkeeping. A document that came from Python has
 paths and no lines.
 
 The order is the contract's (WF-106): syntax alone; then structure, in the order of the document; then references and
@@ -33,7 +31,7 @@ FAULTS_MAX: Final = 1_000
 COMPARISONS_MAX: Final = 20_000
 """Names compared in search of the nearest one, over the whole contract: a hint is not worth a hang."""
 ELSEWHERE: Final = "\0"
-"""Stands in a message for the place of a related path. No quoted text can hold it: it would be written escaped."""
+"""Placeholder in a message for the place of a related path. No quoted text can hold it: it would be written escaped."""
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -88,7 +86,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A finding before anyone has looked up its line."""
+    """A finding whose line is not known yet."""
 
     path: Path
     message: str

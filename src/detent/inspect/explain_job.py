@@ -159,7 +159,7 @@ AHEAD_MAX: Final = 10
 """Jobs before a waiting one that are named."""
 
 _DAMAGED: Final = "What it waits for cannot be worked out, because the ledger is damaged: `detent verify` says more."
-_NOBODY: Final = "No process is working on this home; nothing moves until one opens it."
+_IDLE: Final = "No process is working on this home; nothing moves until one opens it."
 _STATES: Final = {
     "QUEUED": "It waits in the queue.",
     "RUNNING": "It runs.",
@@ -199,7 +199,7 @@ def present_of(
         return Present((_STATES.get(view.job.state, ""), _DAMAGED))
     scheduler, job = kernel.queue, kernel.jobs.get(view.row.job_id, view.job)
     assert isinstance(scheduler, Scheduler)
-    idle = () if at_work in (True, None) else (_NOBODY,)
+    idle = () if at_work in (True, None) else (_IDLE,)
     if job.state == State.QUEUED:
         return _queued(scheduler, job, idle, may_name or (lambda _: True))
     lines = (

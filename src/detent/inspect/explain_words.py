@@ -31,7 +31,7 @@ class Chapter:
     decision: Decision | None = None
     decision_digest: bytes | None = None
     decision_content: str | None = None
-    """What became of the decision record that is named: here, erased, absent or damaged; remade if it was made again."""
+    """Where the named decision record is: here, erased, absent or damaged; remade if it was made again."""
     replicas: tuple[Candidate, ...] | None = None
     """Every replica that was looked at, in placement order; None unless the decision was made again."""
     rank: int = 1

@@ -1,6 +1,6 @@
 """What a job has used over all its attempts and how much its quota allows: the resource ledger of the contract (PIPE-097).
 
-The ledger is the kernel's. Which quota holds for a job stands in its signed manifest, by digest; what that quota allows stands in
+The ledger is the kernel's. The signed manifest of a job names its quota, by digest; what that quota allows is in
 the configuration that an owner recorded. Only its name is the settings' of today: they may have changed since.
 """
 

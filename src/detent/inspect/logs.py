@@ -54,7 +54,7 @@ class AttemptLog:
     """As the report says; None without one."""
     reason_code: str | None = None
     fate: str | None = None
-    """What became of the report: ``here``, ``erased``, ``absent``, ``damaged``; None when none was made."""
+    """Where the report is: ``here``, ``erased``, ``absent``, ``damaged``; None when none was made."""
     worker: str = ""
     sandbox: str | None = None
     """The profile of the sandbox that it ran in; None outside of one."""

@@ -148,7 +148,7 @@ class Recorder:
                 self._record(fields, evidence)
 
     def fates(self) -> dict[str, Fate]:
-        """What became of every job, as it is recorded."""
+        """How every job ended, by its records."""
         return {
             job_id: life.fate or Fate(job_id, life.manifest.priority, life.came_tick, REFUSED)
             for job_id, life in self._lives.items()

@@ -106,8 +106,8 @@ class Beside:
             )
         if self._unanswered > 0:
             yield (
-                f"What became of kept answers to idempotency keys whose jobs are here ({self._unanswered:,}). They may have expired"
-                " under an earlier setting, or were deleted; a request under such a key is done again."
+                f"Why answers to idempotency keys are missing whose jobs are here ({self._unanswered:,}). They may have expired"
+                " under an earlier setting, or been deleted; a request under such a key is done again."
             )
 
     def _work(self, content: Content, row: WorkRow, element_keys: Mapping[int, bytes]) -> Iterator[Finding]:

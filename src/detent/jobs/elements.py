@@ -2,7 +2,7 @@
 
 An array job computes its elements one after the other. Its report has, for each of them, what the report of a job of its own would
 have: outcome, value, failure, output and time. They are kept by columns, because most elements have a small value and nothing else,
-and an object for each would cost more than the element. The root over all elements stands in the signed report, so one element can
+and an object for each would cost more than the element. The root over all elements is in the signed report, so one element can
 be proved without showing its neighbours.
 
 An element that has an outcome is *settled*; the others are *open*: they were not begun, or their worker was lost. A later attempt

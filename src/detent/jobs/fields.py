@@ -46,7 +46,7 @@ class Misplaced(ValueError):
 
 
 class Part(BaseModel):
-    """Anything that stands inside an envelope, and the envelope itself."""
+    """Any value inside an envelope, and the envelope itself."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow", hide_input_in_errors=True)
 

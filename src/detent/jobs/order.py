@@ -70,7 +70,7 @@ class Call:
                 yield from results_named(value)
 
     def files(self) -> Iterator[str]:
-        """The digests of the files that stand in the arguments themselves."""
+        """The digests of the files among the arguments themselves."""
         for value in (list(self.arguments), dict(self.keywords), self.target):
             yield from files_named(value)
 
@@ -192,7 +192,7 @@ class Order:
                     yield from results_named(value)
 
     def files(self) -> Iterator[str]:
-        """The digests of the files that stand in the arguments themselves."""
+        """The digests of the files among the arguments themselves."""
         yield from self.call.files()
         for own in self.elements:
             for value in (*own.arguments, *own.keywords.values()):

@@ -207,7 +207,7 @@ class LogEntry(NamedTuple):
 
     @property
     def place(self) -> tuple[bytes, int]:
-        """Where the entry stands in the canonical order."""
+        """The place of the entry in the canonical order."""
         return self.job_id.encode("utf-8"), self.transition_seq
 
 

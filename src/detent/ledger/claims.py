@@ -32,7 +32,7 @@ _RECORDS: Final = frozenset(FINDINGS) - _TRUST - _FILE - _BATCHES - _TREE - _BES
 
 OMISSION: Final = (
     "That nothing was left out before it was written: what never reached the ledger leaves no trace in it. "
-    "A submitter who keeps the signed batch of his job can show that it was accepted."
+    "A submitter who keeps the signed batch of their job can show that it was accepted."
 )
 EXECUTOR: Final = (
     "That results and usage are true: an executor can lie. Running a sample again, or on two executors, would show it."

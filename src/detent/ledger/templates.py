@@ -132,7 +132,7 @@ def transition_body(  # noqa: PLR0913, PLR0917 - one argument for each hole; nam
 ) -> tuple[bytes, bytes]:
     """The one right encoding of a transition record, and the key in it.
 
-    ``move`` is (from, to, length and index of the batch). The key stands in for a ``batch_id`` of None, and for the lease of
+    ``move`` is (from, to, length and index of the batch). The key is used for a ``batch_id`` of None, and for the lease of
     a record that grants one.
     """
     to_part, from_part, request = _move(move)

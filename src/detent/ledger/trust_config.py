@@ -33,7 +33,7 @@ ENROLL: Final = "enroll"
 """Signs the certificates of workers on other machines. Homes that never served have no such key."""
 ROLES: Final = frozenset({ROOT, MANIFEST, TRANSITION, RESULT, LOG, WITNESS, ENROLL})
 TENANT_ROLES: Final = frozenset({MANIFEST, RESULT})
-"""Roles whose keys may be limited to tenants; everybody else signs for all of them."""
+"""Roles whose keys may be limited to tenants; keys of other roles sign for all of them."""
 
 POSITION_MAX: Final = 2**63 - 1
 KEYS_MAX: Final = 256

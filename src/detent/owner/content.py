@@ -81,7 +81,7 @@ def open_value(data: bytes) -> object:
 def open_trusted(data: bytes) -> object:
     """The same for content whose digest was checked and that is only compared with what this program made.
 
-    Raises `ValueError` or `TypeError` for what is no envelope.
+    Raises `ValueError` or `TypeError` for anything but an envelope.
     """
     envelope = decode_trusted(data)
     if not isinstance(envelope, dict) or type(envelope.get("json")) is not bytes:

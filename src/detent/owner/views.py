@@ -20,7 +20,7 @@ from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
 from detent.words.states import word_of
 
 HERE, ERASED, ABSENT, DAMAGED = "here", "erased", "absent", "damaged"
-"""What became of content: stored here, erased on purpose, never stored here, or not the bytes it is named for."""
+"""Where content is: stored here, erased on purpose, never stored here, or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class RecordView:
     """The body's fields; empty when the bytes cannot be read."""
     evidence: Evidence | None
     detail: str | None
-    """What became of the content the evidence names; None when it names none."""
+    """Where the content that the evidence names is; None when it names none."""
     times: Times
 
     @property

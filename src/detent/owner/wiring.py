@@ -104,7 +104,7 @@ class Parts:
 
 
 class OwnedHome:
-    """A home this process owns: one owner for each partition, and the socket for everybody else."""
+    """A home this process owns: one owner for each partition, and the socket for all other processes."""
 
     def __init__(  # noqa: PLR0913 - the parts an owned home is made of
         self,

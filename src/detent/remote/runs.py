@@ -1,6 +1,6 @@
 """A run that a server drives, watched from here: where it stands, and the end of it.
 
-The server needs nobody to watch: closing the laptop leaves the run as it is. Which run a command line stands for is written down in the user's
+The run does not depend on the command that watches it: close the laptop, and it goes on. Which run a command line stands for is written down in the user's
 state directory, so that the same line finds it again while it has not ended.
 """
 

@@ -44,7 +44,7 @@ from detent.store.api import RunRow
 DRIVEN_BY: Final = "driven_by"
 SERVER: Final = "server"
 OPTIONS: Final = "options"
-"""What else a run's inputs say of one that a server drives: how it was asked for, which whoever resumes it needs as well."""
+"""What else the inputs of a server's run say: how it was asked for, so that the next driver can resume it."""
 RUNS_MAX: Final = 64
 ASKED_AT_ONCE: Final = 4
 LOOK_SECONDS: Final = 2.0

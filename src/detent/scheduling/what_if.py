@@ -115,7 +115,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class Fate:
-    """What became of one job."""
+    """How one job ended."""
 
     job_id: str
     priority: int

@@ -37,7 +37,7 @@ class Waits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What became of all jobs, in numbers."""
+    """How all jobs ended, in numbers."""
 
     states: Mapping[str, int]
     """Jobs by outcome; every one of `ENDS` is there."""
@@ -131,7 +131,7 @@ class Comparison:
     moved: int
     """Jobs that began under both policies and not on the same replicas."""
     turned: tuple[tuple[str, str, int], ...]
-    """What became of jobs before and after, and of how many, where that is not the same."""
+    """How many jobs ended otherwise than before, by both outcomes."""
     wait_changes: tuple[WaitChange, ...]
     """By the size of the change, at most `WAIT_CHANGES_MAX`."""
     wait_changes_total: int

@@ -63,7 +63,7 @@ class Mapped:
         self._sizes = ChunkSizes(chunk)
         self._workers = max(1, workers)
         self._under_way: deque[tuple[Ticket, int]] = deque()
-        """What was submitted and not taken yet, in order: each job, and how many elements it has, 0 for one that is no array."""
+        """What was submitted and not taken yet, in order: each job, and how many elements it has, 0 where it is not an array."""
         self._ahead = 0
         """Elements of all of them."""
         self._unlearned: deque[Ticket] = deque()

@@ -1,6 +1,6 @@
 """Browser sessions, and when keys were last used: what a server remembers of its callers beside the ledger.
 
-Both lie in one file of the home, so that a restart logs nobody out. It holds digests, never secrets, and is written at most once a minute:
+Both lie in one file of the home, so that sessions survive a restart. It holds digests, never secrets, and is written at most once a minute:
 a crash can lose the last minute of "last used", and a session that was begun in it, which costs its user another login.
 
 A session ends 12 hours after its last request, 7 days after its beginning, with the key that it stands for, or by logout.
@@ -94,7 +94,7 @@ class BrowserSessions:
         return self._last_used.get(key_id)
 
     def save(self, now_ms: int) -> None:
-        """Write everything down. A disk that is full makes nobody's request fail."""
+        """Write everything down. A full disk fails no request."""
         sessions = [{**asdict(held), "stored": held.stored.hex()} for held in self._sessions.values()]
         self._saved_ms = now_ms
         with contextlib.suppress(OSError):

@@ -106,7 +106,7 @@ class Bench(Protocol):
         """Take what was leased for the supervisor since the last time."""
 
     def lost(self, held: Container[bytes]) -> Sequence[Grant]:
-        """Leases whose grant was answered to nobody, if there may be any; ``held`` are those that are known."""
+        """Leases whose grant no caller received, if there may be any; ``held`` are those that are known."""
 
     def has_news(self) -> bool:
         """Whether `granted` or `lost` have something to tell."""

@@ -205,7 +205,7 @@ class ResourceGate:
     def close(self) -> None:
         """End everything; what waits is left to the next supervisor."""
         self._waiting.clear()
-        for executor in reversed(self._all_executors):  # The first is what everybody wakes the supervisor through.
+        for executor in reversed(self._all_executors):  # All wake the supervisor through the first.
             executor.close()
         self._resources.close()
 

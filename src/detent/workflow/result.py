@@ -13,7 +13,7 @@ from detent.workflow.vocabulary import EPOCH, EnumWorkflowState
 
 
 class WorkflowExecutionResult:
-    """What became of each step, and the actions that came out.
+    """How each step ended, and the resulting actions.
 
     Every step is in exactly one of the three lists. "Completed" means that its action was created, not that anything
     ran. ``timestamp`` is the moment of completion as ISO text in UTC, from the context: its now, and the time elapsed since

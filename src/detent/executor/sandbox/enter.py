@@ -74,7 +74,7 @@ def build(plan: dict[str, Any]) -> None:
 
 
 def _leave_host() -> None:
-    """Enter a mount namespace of our own; where that needs one for users, too, everybody keeps their number in it."""
+    """Enter a mount namespace of our own; where that needs a user namespace, too, users keep their numbers in it."""
     identity = os.getuid(), os.getgid()
     if os.geteuid() != 0:
         linux.call("unshare", linux.CLONE_NEWUSER | linux.CLONE_NEWNS)

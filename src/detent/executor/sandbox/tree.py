@@ -75,7 +75,7 @@ class Tree:
         return found[:PROCESSES_MAX]
 
     def sample(self) -> Sample:
-        """Add up everybody; who ends meanwhile is left out, and counted by init when it is reaped."""
+        """Add up all processes; one that ends meanwhile is left out, and init counts it when it reaps it."""
         tasks = cpu = resident = 0
         for number in self.pids():
             fields = self._stat(number)

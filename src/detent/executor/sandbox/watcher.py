@@ -143,7 +143,7 @@ class Watcher:
         return cpu_ms_of(self.child) + time.process_time() * 1000, self.tree.peak_bytes(self.child)
 
     def _usage_ended(self) -> tuple[float, int]:
-        """The same once everybody has ended, by the kernel's sum over all of them."""
+        """The same once all processes have ended, by the kernel's sum over all of them."""
         hidden_ms = self._hidden_ms()
         self._end_all()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -90,7 +90,7 @@ class CommitBroken:
 
 
 class _Lifted:
-    """Stands in the queue behind the last run of seqs that a limit holds for."""
+    """The queue entry behind the last run of seqs that a limit holds for."""
 
 
 class _LeftBehind(Exception):

@@ -1,4 +1,4 @@
-"""A chunk whose items have a limit each: who takes longer fails alone, and everybody else as if nothing had happened.
+"""A chunk whose items have a limit each: an item that takes longer fails alone, and the others are not affected.
 
 The first attempt computes as ever, and moves the time at which its supervisor loses patience from item to item. An item that
 does not come to its end by then takes its worker with it: the attempt is over and what it had computed is lost. The next one,

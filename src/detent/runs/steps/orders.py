@@ -77,7 +77,7 @@ class Orders:
             element.left_files = bool(report.result.files)
 
     def items(self, step: StepRun) -> list[JsonValue] | None:
-        """What a mapped step goes through; None when it is to go through something that is no list."""
+        """What a mapped step goes through; None when that is not a list."""
         return self._binder.items(step)
 
     def result(self, file: Callable[[dict[str, Any]], Any]) -> Any:

@@ -359,7 +359,7 @@ WHERE run_id >= ?2 AND run_id < ?3 AND run_id > ?4 AND +tenant_id = ?1
 ORDER BY run_id LIMIT ?5
 
 -- name: tenant_job_counts
--- How many jobs of each tenant stand in each state.
+-- How many jobs of each tenant are in each state.
 SELECT tenant_id, state, count(*) FROM jobs GROUP BY tenant_id, state
 
 -- name: tenant_run_counts
@@ -392,7 +392,7 @@ WHERE run_id = ?1
 ORDER BY job_id
 
 -- name: job_counts
--- How many jobs stand in each state; reads the index of states, never a job.
+-- How many jobs are in each state; reads the index of states, never a job.
 SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state
 
 -- name: run
