@@ -95,6 +95,9 @@ def test_a_run_is_on_the_ledger_when_it_is_answered_and_the_server_drives_it(
     assert served.get(f"/v1/runs/{run_id}").status == 200
     assert ended(served, run_id) == "succeeded"
     assert "hello" in laboured.done()
+    assert "--new" not in json.dumps(served.json(f"/v1/runs/{run_id}/explain")), (
+        "an option that the caller did not give"
+    )
 
 
 @pytest.mark.door("route POST /v1/runs")

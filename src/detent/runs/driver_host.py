@@ -114,7 +114,7 @@ class DriverHost:
                 lock.release()
             return {"run_id": run_id, "created": False}  # It was asked before: on the ledger, or about to be.
         taken = (RunIdentity(run_id, UUID(asked["operation_id"])), lock)
-        handle = RunHandle(work, inputs, options=options_of(inputs), new=True, taken=taken)
+        handle = RunHandle(work, inputs, options=options_of(inputs), taken=taken)
         try:
             handle.begin(decode_commands(b64decode(asked["behind"])) if "behind" in asked else ())
         except BaseException:
