@@ -31,12 +31,12 @@ workspace_option = click.option(
 @click.command(
     "create",
     help=teaching(
-        """Make an API key for programs that talk to `detent serve`. Its secret is printed once and stored nowhere: the ledger
-has a digest of it. A running server knows the key at once.
+        """Make an API key for programs that talk to `detent serve`. Its secret is printed once and not stored: the ledger
+holds its digest. A running server accepts the key at once.
 
 A role is a set of scopes: viewer reads, submitter submits, operator cancels and retries too, auditor reads the audit trail, admin
 manages the workspace, server_admin the server. --scope lists single scopes instead. A key lasts 90 days unless --expires says
-otherwise, at most 400.""",
+otherwise, and at most 400.""",
         """  detent keys create ci --role submitter
   detent keys create app --scope jobs:write --scope jobs:read --expires 30d --workspace team-a
   detent keys create exporter --scope metrics:read --expires never
@@ -44,8 +44,8 @@ otherwise, at most 400.""",
     ),
 )
 @click.argument("name")
-@click.option("--role", type=click.Choice(ROLE_NAMES), help="The role whose scopes it gets.")
-@click.option("--scope", "scopes", metavar="SCOPE", multiple=True, help="A scope that it gets; may be repeated.")
+@click.option("--role", type=click.Choice(ROLE_NAMES), help="The role whose scopes the key gets.")
+@click.option("--scope", "scopes", metavar="SCOPE", multiple=True, help="A scope that the key gets; may be repeated.")
 @click.option("--expires", metavar="DURATION", help="How long it lasts, such as 30d; or never.  [default: 90d]")
 @click.option("--member", metavar="PRINCIPAL", help="The member that it acts for.  [default: a principal of its own]")
 @workspace_option
@@ -89,7 +89,7 @@ def create(
 @click.command(
     "api",
     help=teaching(
-        "List the API keys of a workspace: who they act for, what they may do, and when they end.",
+        "List the API keys of a workspace: who they act for, what they may do, and when they expire.",
         """  detent keys api
   detent keys api --workspace team-a --all -o json
 """,
@@ -120,8 +120,8 @@ def list_keys(shell: Shell, *, workspace: str, ended: bool) -> int:
 @click.command(
     "revoke",
     help=teaching(
-        """Revoke an API key at once; a running server also ends the streams that it has open. With the id of an enrolment token: it
-enrols no more workers. Those that it enrolled go on; `POST /v1/workers/ID/retire` ends one.""",
+        """Revoke an API key at once; a running server also closes the key's open streams. With the id of an enrolment token: stop
+it from enrolling more workers. Workers that it enrolled go on; `POST /v1/workers/ID/retire` retires one.""",
         """  detent keys revoke 7abq2lwx3mnz
   detent keys revoke 7abq2lwx3mnz --workspace team-a --reason "laptop lost"
   detent keys revoke dte_bv3kq5oyzw2h
@@ -267,11 +267,15 @@ def _answer_secret(shell: Shell, key: Key, name: str, secret: str, done: str, no
         page.line()
         page.line(f"  {secret}")
         page.line()
-        page.line("This is the only time that it is shown. Programs find it as DETENT_KEY:")
+        page.line("Copy it now: it is not shown again. Programs read it from DETENT_KEY:")
         page.line(Cell(f"  export DETENT_KEY={secret}", FAINT))
         if done == "rotated":
-            page.line("The old secret counts for another 24 hours.")
-        page.line(Cell(f"It ends on {iso(key.expires_ms)}." if key.expires_ms is not None else "It never ends.", FAINT))
+            page.line("The old secret stays valid for another 24 hours.")
+        page.line(
+            Cell(
+                f"It expires at {iso(key.expires_ms)}." if key.expires_ms is not None else "It does not expire.", FAINT
+            )
+        )
 
     return shell.answer(document, draw)
 

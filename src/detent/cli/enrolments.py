@@ -25,15 +25,15 @@ _NAME: Final = re.compile(r"[^\x00-\x20\x7f-\x9f]{1,100}")
 @click.command(
     "enrol",
     help=teaching(
-        """Make a token with which machines become workers of `detent serve`. It is printed once and stored nowhere: the ledger
-has a digest of it. A running server knows it at once.
+        """Make a token that enrols machines as workers of `detent serve`. It is printed once and not stored: the ledger holds its
+digest. A running server accepts it at once.
 
 A token enrols one worker within an hour, for jobs of the workspace `local`, unless options say otherwise. A worker runs code
-with the rights of its user: give it only workspaces that you trust with that machine. `detent keys enrolments` lists tokens,
-`detent keys revoke` ends one.""",
+with the rights of its user: name only workspaces that you trust with that machine. `detent keys enrolments` lists tokens,
+`detent keys revoke` revokes one.""",
         """  detent keys enrol
   detent keys enrol --workspace team-a --workspace team-b --label gpu --uses 8 --expires 1d
-  detent worker --connect http://127.0.0.1:8080 --enrol dte_... --project .
+  detent worker --connect http://127.0.0.1:7733 --enrol dte_... --project .
 """,
     ),
 )
@@ -98,7 +98,7 @@ def enrol(
 @click.command(
     "enrolments",
     help=teaching(
-        "List the enrolment tokens of the server, without their secrets: what they allow, how often they were used, when they end.",
+        "List the enrolment tokens of the server, without their secrets: what they allow, how often they were used, when they expire.",
         """  detent keys enrolments
   detent keys enrolments --all -o json
 """,
@@ -147,7 +147,7 @@ def _draw_made(page: Page, made: EnrolmentToken, text: str, url: str | None) -> 
     page.line(f"  {text}")
     page.line()
     number = "1 worker" if made.uses == 1 else f"{made.uses} workers"
-    page.line(f"This is the only time that it is shown. It enrols {number} until {iso(made.expires_ms)}.")
+    page.line(f"Copy it now: it is not shown again. It enrols {number} until {iso(made.expires_ms)}.")
     page.line("On the other machine, in a checkout of the project:")
     page.line(Cell(f"  detent worker --connect {url or 'URL'} --enrol {text} --project .", FAINT))
     if url is None:

@@ -29,8 +29,8 @@ ROTATED_ROLES = ("root", "manifest", "transition", "result", "log", "enroll")
         """Show the keys that this ledger trusts: role, range of batches, and whether the private key is in this home. Others
 pin the root digest when they verify an export.
 
-API keys for programs that talk to `detent serve` are made by `detent keys create` and listed by `detent keys api`;
-`workspace` and `member` say who shares the server. `detent keys enrol` makes a token that brings a worker on another machine.""",
+For `detent serve`: `detent keys create` makes API keys for programs and `detent keys api` lists them; `workspace` and `member`
+manage who shares the server; `detent keys enrol` makes a token for a worker on another machine.""",
         """  detent keys
   detent keys show 1f0c
   detent keys rotate transition
@@ -124,7 +124,7 @@ def show_key(shell: Shell, key_id: str) -> int:
         """Create a new signing key for a role and record it on the ledger. What the old key signed stays valid; from the next batch
 on only the new key counts. The pinned root digest does not change. Stop every process that works on this home first.
 
-With the id of an API key: give that key a new secret, which is printed once. The old one counts for another 24 hours. A server may run.""",
+With the id of an API key: give that key a new secret, which is printed once. The old one stays valid for 24 hours. A server may be running.""",
         """  detent keys rotate transition
   detent keys rotate root -o json
   detent keys rotate 7abq2lwx3mnz --workspace team-a

@@ -27,14 +27,14 @@ NEEDED = ("starlette", "uvicorn", "httptools")
 @click.command(
     "serve",
     help=teaching(
-        """Serve this home over HTTP, for programs and for people on this machine. Programs send a key (`detent keys create`), or
-the token in the file that is printed, which only you can read. A browser logs in by the link that is printed; it works once, for ten
-minutes, and --login prints another one for the running server.
+        """Serve this home over HTTP, for programs and people on this machine. Programs send a key (`detent keys create`), or the
+token in the file that it prints, which only you can read. A browser logs in with the link that it prints. The link works once, within
+ten minutes; --login prints a new one for the running server.
 
-Jobs run in workers that the server starts beside itself, as processes of their own. The server stops in order on Ctrl-C or
-SIGTERM: open requests are answered and jobs under way are finished first.
+Jobs run in worker processes that the server starts. On Ctrl-C or SIGTERM the server answers open requests and lets running
+jobs finish before it stops.
 
-It listens on this machine alone. An address that others can reach needs TLS, a proxy that speaks it, or --insecure-http.
+It listens on this machine only. An address that others can reach needs TLS, a proxy that terminates it, or --insecure-http.
 
 With -o json, the first line on standard output says where it listens.""",
         """  detent serve
@@ -47,13 +47,19 @@ With -o json, the first line on standard output says where it listens.""",
     ),
 )
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="The port to listen on; 0 takes a free one.",
+)
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="The certificate chain, as PEM.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key, as PEM.")
 @click.option(
     "--behind-proxy",
     metavar="NETWORK",
-    help="Trust forwarded headers of proxies in this network, such as 10.0.0.0/8; they speak TLS.",
+    help="Trust forwarded headers of proxies in this network, such as 10.0.0.0/8; they terminate TLS.",
 )
 @click.option(
     "--trust-proxy-header",
@@ -62,7 +68,7 @@ With -o json, the first line on standard output says where it listens.""",
     help="Take the user's name from this header of the proxy; the proxy must remove it from what callers send.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the login link in a browser.")
-@click.option("--login", "login_only", is_flag=True, help="Print a login link for the running server, and end.")
+@click.option("--login", "login_only", is_flag=True, help="Print a login link for the running server, and exit.")
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS.")
 @click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
 @click.option("--public-url", metavar="URL", help="How clients reach the server: the base of URLs that it signs.")
@@ -70,15 +76,22 @@ With -o json, the first line on standard output says where it listens.""",
     "-w",
     "--workers",
     type=click.IntRange(0, 1024),
-    help="Number of workers that the server starts beside itself; 0 for none.  [default: one per core]",
+    help="Number of workers that the server starts; 0 for none.  [default: one per core]",
 )
 @click.option(
     "--project",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where functions are found whose jobs name no directory.  [default: this directory]",
+    help="Where to find functions of jobs that name no directory.  [default: this directory]",
 )
-@click.option("--drain-timeout", type=click.FloatRange(1, 3600), default=10.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--drain-timeout",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long requests and jobs may take to finish when the server stops.",
+)
 @click.option("--access-log", metavar="FILE", help="Write a JSON line for each request; - is standard error.")
 @with_shell
 def command(  # noqa: PLR0913 - one for each option

@@ -30,15 +30,15 @@ TOKEN_BYTES_MAX: Final = 1_000
     help=teaching(
         """Run jobs: of a home on this machine, or of a server elsewhere.
 
-With --connect and a token to enrol, the machine becomes a worker of a server: it makes a key of its own, is certified by the
-server, and takes jobs by signed requests. Afterwards `detent worker` alone goes on for that server. Jobs run the code of
---project, which is compared with what each job names before it runs.
+With --connect and an enrolment token, this machine becomes a worker of a server: it creates a key, which the server certifies,
+and takes jobs by signed requests. From then on `detent worker` is enough. Jobs run the code in --project; the worker compares it
+with the code that each job names before it runs it.
 
-Without a server it runs jobs of a home that another process serves or drives; `detent serve` starts such a process by
-itself. These workers never own the home. They wait up to a minute for an owner, and again whenever it has ended.
+Without a server it runs jobs of a home on this machine that another process owns; `detent serve` starts such workers by
+itself. They wait up to a minute for an owner, and again whenever it has ended.
 
-On SIGTERM or Ctrl-C workers take no more jobs and finish those under way; jobs that take longer than --drain-timeout go
-to other workers.""",
+On SIGTERM or Ctrl-C workers take no more jobs and finish running ones; jobs that take longer than --drain-timeout go to
+other workers.""",
         """  detent worker --connect https://jobs.example.org --enrol-file token --slots 4 --project ~/models
   detent worker
   detent worker --home /srv/jobs/.detent --workers 8
@@ -79,9 +79,16 @@ to other workers.""",
     "--project",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where functions are found.  [default: this directory]",
+    help="Where to find functions.  [default: this directory]",
 )
-@click.option("--drain-timeout", type=click.FloatRange(0, 86_400), default=10.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--drain-timeout",
+    type=click.FloatRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running jobs may take to finish when the workers stop.",
+)
 @click.option("--lifeline", type=click.IntRange(min=0), hidden=True, help="A pipe that ends with the server.")
 @with_shell
 def command(shell: Shell, *, workers: int | None, project: Path | None, drain_timeout: float, **options: Any) -> int:

@@ -22,7 +22,7 @@ def workspace_group() -> None:
 @workspace_group.command(
     "create",
     help=teaching(
-        """Make a workspace: jobs, runs, keys and members of one are not seen from another. Its jobs have the plan that the settings
+        """Make a workspace. Workspaces cannot see one another's jobs, runs, keys and members. Its jobs have the plan that the settings
 give it, unless --plan says otherwise.""",
         """  detent keys workspace create team-a
   detent keys workspace create team-b --plan network_access=true --quota stored_bytes=10737418240
@@ -31,7 +31,13 @@ give it, unless --plan says otherwise.""",
 )
 @click.argument("name")
 @click.option("--plan", "plan", metavar="KEY=VALUE", multiple=True, help="What its jobs may ask for; may be repeated.")
-@click.option("--quota", "quotas", metavar="KEY=NUMBER", multiple=True, help="A number of its own; may be repeated.")
+@click.option(
+    "--quota",
+    "quotas",
+    metavar="KEY=NUMBER",
+    multiple=True,
+    help="A limit of its own, such as streams=5; may be repeated.",
+)
 @with_shell
 def create_workspace(shell: Shell, *, name: str, plan: tuple[str, ...], quotas: tuple[str, ...]) -> int:
     """Make a workspace."""
@@ -45,14 +51,20 @@ def create_workspace(shell: Shell, *, name: str, plan: tuple[str, ...], quotas: 
 @workspace_group.command(
     "change",
     help=teaching(
-        "Give a workspace another plan and other quotas, whole: without options it has those of the settings again.",
+        "Replace the plan and the quotas of a workspace; without options, those of the settings apply again.",
         """  detent keys workspace change team-a --plan network_access=true
 """,
     ),
 )
 @click.argument("name")
 @click.option("--plan", "plan", metavar="KEY=VALUE", multiple=True, help="What its jobs may ask for; may be repeated.")
-@click.option("--quota", "quotas", metavar="KEY=NUMBER", multiple=True, help="A number of its own; may be repeated.")
+@click.option(
+    "--quota",
+    "quotas",
+    metavar="KEY=NUMBER",
+    multiple=True,
+    help="A limit of its own, such as streams=5; may be repeated.",
+)
 @with_shell
 def change_workspace(shell: Shell, *, name: str, plan: tuple[str, ...], quotas: tuple[str, ...]) -> int:
     """Change a workspace."""
@@ -88,7 +100,7 @@ def member_group() -> None:
     "set",
     help=teaching(
         """Give a member a role, in place of the one it has. A new member is added by --name alone and gets an id, which keys for
-it name (`detent keys create NAME --member ID`). Names lie beside the ledger; the ledger knows ids.""",
+it name (`detent keys create NAME --member ID`). The ledger holds the ids; names are kept beside it.""",
         """  detent keys member set --name ann --role operator --workspace team-a
   detent keys member set p_7abq2lwx3mnz --role viewer --workspace team-a
 """,

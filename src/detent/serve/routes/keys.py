@@ -224,7 +224,7 @@ ROUTES: Final = (
         "POST",
         "/v1/keys/{key_id}/rotate",
         _rotate,
-        "Give a key a new secret; the old one counts for another 24 hours.",
+        "Give a key a new secret; the old one stays valid for 24 hours.",
         "keys:write",
         ("NOT_FOUND", "CONFLICT", *_COMMITTING),
         {200: KeySecret},
