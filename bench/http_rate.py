@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         (directory / "tasks.py").write_text(CODE)
-        home = _home(directory)
+        home = roomy_home(directory)
         alone = _owner_alone(directory, seconds)
         with _serving(home, directory) as server, _echo() as echo:
             _measure(server, echo, alone, seconds)
@@ -183,7 +183,7 @@ def _one(server: Server) -> tuple[str, str]:
     return path, "" if tag is None else tag[1].decode()
 
 
-def _home(directory: Path) -> Home:
+def roomy_home(directory: Path) -> Home:
     """A home whose queue and rates are no limit here."""
     home = make_home(directory / ".detent", begin_ledger)
     config = home.path / "config.toml"
@@ -204,7 +204,7 @@ def _owner_alone(directory: Path, seconds: float) -> float:
     """Jobs a second that an owner takes in batches of 100, prepared before the clock starts."""
     alone = directory / "alone"
     alone.mkdir()
-    home = _home(alone)
+    home = roomy_home(alone)
     request = JobRequest(
         Call(kind="python", target="tasks:double", arguments=(4,), base=str(directory)), "bench", requested_by="p_local"
     )

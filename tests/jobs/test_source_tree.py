@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from detent.canon import sha256
-from detent.errors import InvalidInput, StoreCorrupt
+from detent.canon import digest_text, sha256
+from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs import source_tree as trees
-from detent.jobs.source_tree import TreeFile, read_tree, source_tree
+from detent.jobs.order import Call, Order, read_order
+from detent.jobs.source_tree import (
+    TreeFile,
+    base_below,
+    base_in,
+    place_below,
+    read_base,
+    read_tree,
+    source_tree,
+    stored_base,
+    tree_of,
+)
 from detent.store.content import ContentFiles
 from detent.store.trees import laid_out
 
@@ -128,3 +139,39 @@ def test_a_tree_with_wrong_or_missing_bytes_is_not_laid_out(tmp_path: Path) -> N
     with pytest.raises(StoreCorrupt):
         laid_out(tmp_path, source_tree([file("a", b"long")]), content)
     assert list((tmp_path / "trees").iterdir()) == []
+
+
+TREE = bytes(range(32))
+
+
+@pytest.mark.parametrize("path", ["", "lib", "lib/deep"])
+def test_a_base_in_a_tree_is_stored_as_the_tree_and_placed_where_trees_are(path: str) -> None:
+    base = base_in(TREE, path)
+    place = f"/home/trees/{TREE.hex()}" + (f"/{path}" if path else "")
+    assert tree_of(base) == (TREE, path)
+    assert read_base(stored_base(base)) == base
+    assert stored_base(base)["$tree"] == digest_text(TREE)
+    assert place_below("/home/trees/", base) == place
+    assert base_below("/home/trees/", place) == base
+    order = Order(Call(kind="python", target="m:f", base=base), "f")
+    assert order.document()["base"] == stored_base(base)
+    assert read_order(order.document()) == order
+
+
+@pytest.mark.parametrize("base", [None, "/srv/project", "/home/trees/short", f"/other/trees/{TREE.hex()}"])
+def test_a_directory_of_a_machine_stays_one(base: str | None) -> None:
+    assert tree_of(base) is None
+    assert place_below("/home/trees/", base) == base
+    assert base is None or base_below("/home/trees/", base) == base
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *({}, {"$tree": "sha256:00"}, {"$tree": digest_text(TREE), "path": "../up"}, {"path": "lib"}, [], 7),
+        {"$tree": digest_text(TREE), "more": 1},
+    ],
+)
+def test_what_is_not_a_base_is_refused(stored: object) -> None:
+    with pytest.raises(DetentError):
+        read_order({"version": 1, "kind": "python", "target": "m:f", "label": "f", "base": stored})

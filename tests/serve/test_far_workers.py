@@ -5,14 +5,19 @@ One server without workers of its own, and one worker elsewhere, serve all tests
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.serve.elsewhere import RemoteWorker, ended, enrolment, task
+from detent.errors import DetentError
+from detent.kernel import Grant
+from detent.store.content import ContentFiles
+from tests.serve.elsewhere import HandWorker, RemoteWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import ANSWER_SECONDS, Served, start
 from tests.serve.test_events import stream, until
@@ -160,3 +165,96 @@ def test_two_tokens_and_an_unreadable_file_are_refused(served: Served, tmp_path:
     ):
         ended = subprocess.run([*line, *words], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
         assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+
+
+CODE = """\
+import os
+from lib.numbers import STEP
+
+
+def numbers():
+    return [1, 2, 3]
+
+
+def double(n):
+    return 2 * n * STEP
+
+
+def where(numbers):
+    return [os.path.abspath(__file__), sum(numbers)]
+"""
+CONTRACT = """\
+name: shipped
+steps:
+  - {id: numbers, run: {python: "tasks:numbers"}}
+  - {id: double, map: {n: {$from: numbers}}, run: {python: "tasks:double"}}
+  - {id: where, run: {python: "tasks:where", with: {numbers: {$from: double}}}}
+  - {id: shell, run: {shell: "cat lib/numbers.py"}}
+result: {$from: where}
+"""
+
+
+def tree(directory: Path, step: int) -> Path:
+    """A project that neither the server nor the worker has. Both have another module of the same name."""
+    (directory / "lib").mkdir(parents=True)
+    (directory / "lib" / "numbers.py").write_text(f"STEP = {step}\n")
+    (directory / "tasks.py").write_text(CODE)
+    (directory / "flow.yaml").write_text(CONTRACT)
+    return directory
+
+
+def run_there(served: Served, directory: Path, *words: str) -> dict[str, Any]:
+    """`detent run --connect` in a directory; gives its document."""
+    ended = subprocess.run(
+        [*(sys.executable, "-m", "detent", "run", "flow.yaml", "--connect", served.told["url"], "-o", "json"), *words],
+        cwd=directory,
+        env={**served.environment, "DETENT_KEY": served.token},
+        capture_output=True,
+        text=True,
+        timeout=2 * ANSWER_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return document
+
+
+@pytest.mark.door("detent run --connect")
+def test_code_travels_to_a_worker_that_has_no_project(served: Served, worker: RemoteWorker, tmp_path: Path) -> None:
+    """The tree comes by its digest, each file checked, into a directory of its own; elements of a map run there, too."""
+    run_there(served, tree(tmp_path / "1", 1))
+    ran = run_there(served, tree(tmp_path / "10", 10))
+    where, total = ran["result"]
+    assert total == 120, "the code of this very tree"
+    assert Path(where).parent.parent == worker.state / "work" / "trees"
+    assert Path(where).stat().st_mode & 0o777 == 0o444
+    steps = served.json(f"/v1/runs/{ran['run_id']}/steps")["items"]
+    jobs = {one["step"]: one["jobs"][0]["job_id"] for one in steps if one["jobs"]}
+    attempts = served.json(f"/v1/jobs/{jobs['double']}/attempts")["items"]
+    assert attempts[-1]["worker"].startswith(worker.worker_id)
+    assert served.get(f"/v1/jobs/{jobs['shell']}/logs").body == b"STEP = 10\n"
+
+
+def test_t7_a_tree_is_opened_by_a_lease_that_names_it_and_by_no_other(
+    served: Served, laboured: Laboured, worker: RemoteWorker, tmp_path: Path
+) -> None:
+    """T7: a worker that holds a lease of other work does not get the code of a run."""
+    run_there(served, tree(tmp_path / "tree", 7))
+    (digest,) = [
+        bytes.fromhex(one.name)
+        for one in (laboured.home.path / "trees").iterdir()
+        if "STEP = 7" in (one / "lib" / "numbers.py").read_text()
+    ]
+    other = HandWorker(served, tmp_path / "other", enrolment(served))
+    served.ask("POST", f"/v1/workers/{worker.worker_id}/drain")
+    assert worker.ended() == 0
+    job_id = task(served, "tasks:note", "other", str(laboured.directory))
+    (one,) = other.turn(wanted=1).grants
+    grant = Grant(*one.grant)
+    assert grant.job_id == job_id
+    files = ContentFiles(tmp_path / "content")
+    with pytest.raises(DetentError, match="no live lease of this worker names such content"):
+        other.requests.fetch(digest, grant.lease_id, files)
+    other.turn(reports=(other.report(grant),))
+    other.http.close()
+    worker.start(alone=True).wait_for("takes jobs")

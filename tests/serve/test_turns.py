@@ -226,7 +226,7 @@ def test_a_worker_gets_no_jobs_of_other_workspaces(served: Served, laboured: Lab
 
 
 @pytest.mark.door("GET /v1/workers/{worker_id}/content/{digest}")
-def test_content_is_opened_by_a_live_lease_that_names_it_and_by_nothing_else(
+def test_t7_content_is_opened_by_a_live_lease_that_names_it_and_by_nothing_else(
     served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
 ) -> None:
     """T4, T7"""

@@ -22,6 +22,7 @@ from detent.canon.show import show
 from detent.errors import InvalidInput
 from detent.jobs.arguments import plain_ingredients
 from detent.jobs.elements import ELEMENTS_MAX
+from detent.jobs.source_tree import BASE, read_base, stored_base
 from detent.jobs.values import files_named, results_named
 from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 
@@ -45,7 +46,7 @@ class Call:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     entrypoint: str = "main"
     base: str | None = None
-    """Directory that modules and paths start from."""
+    """Directory that modules and paths start from; of code in a source tree that is not laid out, what `source_tree.base_in` gives."""
     cwd: str | None = None
     """Working directory, relative to `base`."""
     env: Mapping[str, Any] = field(default_factory=dict)
@@ -167,6 +168,10 @@ class Order:
     elements: tuple[ElementOrder, ...] = ()
     """Of an array: its elements, in order. Empty for all other work."""
 
+    def at(self, base: str | None) -> Order:
+        """The same order with its code in another place."""
+        return self if base == self.call.base else replace(self, call=replace(self.call, base=base))
+
     def of_element(self, place: int) -> Order:
         """The order that an element of this array would have as a job of its own."""
         own, call, origin = self.elements[place], self.call, self.origin
@@ -207,6 +212,8 @@ class Order:
                 said[name] = list(value) if type(value) is tuple else value
         if self.elements:
             said["elements"] = [element.stored() for element in self.elements]
+        if self.call.base is not None and self.call.base.startswith(BASE):
+            said["base"] = stored_base(self.call.base)
         return said
 
 
@@ -261,6 +268,8 @@ def read_order(document: object) -> Order:
     if missing := {"kind", "target", "label"} - document.keys():
         raise InvalidInput(f"a work order lacks {min(missing)}")
     said: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in document.items()}
+    if "base" in said and type(said["base"]) is not str:
+        said["base"] = read_base(said["base"])
     call, limits, origin = ({name: said[name] for name in part if name in said} for part in (_CALL, _LIMITS, _ORIGIN))
     return Order(Call(**call), said["label"], JobLimits(**limits), Origin(**origin), _elements(said.get("elements")))
 

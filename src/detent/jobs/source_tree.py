@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from detent.canon import digest_text, json_decode, json_encode, parse_digest, sha256
+from detent.canon import DIGEST_BYTES, digest_text, json_decode, json_encode, parse_digest, sha256
 from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
@@ -21,6 +21,10 @@ LIST_BYTES_MAX: Final = 16 * 1024 * 1024
 PATH_BYTES_MAX: Final = 1_024
 NAME_BYTES_MAX: Final = 255
 VERSION: Final = 1
+BASE: Final = "tree:"
+"""How the base of work begins whose code is a source tree, before it is laid out: ``tree:DIGEST`` or ``tree:DIGEST/PATH``."""
+NAMED: Final = "$tree"
+_HEX: Final = frozenset("0123456789abcdef")
 _FIRST_PRINTABLE: Final = 0x20
 _DELETE: Final = 0x7F
 
@@ -96,6 +100,52 @@ def path_fault(path: object) -> str | None:
         if len(name.encode()) > NAME_BYTES_MAX:
             return f"has a component of more than {NAME_BYTES_MAX} bytes"
     return None
+
+
+def base_in(tree: bytes, path: str = "") -> str:
+    """The base of work whose code is in a directory of a tree."""
+    return f"{BASE}{digest_text(tree)}{'/' if path else ''}{path}"
+
+
+def tree_of(base: str | None) -> tuple[bytes, str] | None:
+    """The tree that a base names, and the directory in it; None for a base that is a directory of a machine."""
+    if base is None or not base.startswith(BASE):
+        return None
+    digest, _, path = base.removeprefix(BASE).partition("/")
+    if path and (fault := path_fault(path)):
+        raise InvalidInput(f"the directory {show(path)} of a source tree {fault}", code="TREE_INVALID")
+    return parse_digest(digest), path
+
+
+def base_below(trees: str, base: str) -> str:
+    """A directory below the place where trees are laid out, as the tree and the directory in it; any other one as it is."""
+    name, _, path = base.removeprefix(trees).partition("/")
+    if not base.startswith(trees) or len(name) != 2 * DIGEST_BYTES or not set(name) <= _HEX:
+        return base
+    return base_in(bytes.fromhex(name), path)
+
+
+def place_below(trees: str, base: str | None) -> str | None:
+    """What `base_below` was made from, on the machine that has its trees there."""
+    named = tree_of(base)
+    if named is None:
+        return base
+    return f"{trees}{named[0].hex()}{'/' if named[1] else ''}{named[1]}"
+
+
+def stored_base(base: str) -> dict[str, str]:
+    """The same as an order holds it: ``{"$tree": DIGEST, "path": PATH}``."""
+    digest, _, path = base.removeprefix(BASE).partition("/")
+    return {NAMED: digest, "path": path} if path else {NAMED: digest}
+
+
+def read_base(stored: object) -> str:
+    """A base from what `stored_base` made."""
+    if not isinstance(stored, dict) or not {NAMED} <= stored.keys() <= {NAMED, "path"}:
+        raise InvalidInput(f"the base of a work order is a text or a source tree, not {show(stored)}")
+    base = base_in(parse_digest(stored[NAMED]), str(stored.get("path", "")))
+    tree_of(base)
+    return base
 
 
 def read_tree(data: bytes) -> SourceTree:

@@ -20,6 +20,7 @@ from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
 from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Order, read_order
+from detent.jobs.source_tree import base_below, place_below, tree_of
 from detent.jobs.values import files_named, split_result_name
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Job, Manifest, Submit
@@ -137,6 +138,7 @@ class Backend:
         self._parts = parts or Parts()
         self._clock = self._parts.clock
         self._files = home.content_files()
+        self._trees = f"{home.trees}/"
         self._local = threading.local()
         self._closed = threading.Event()
         self._readers: list[StoreReader] = []
@@ -283,7 +285,10 @@ class Backend:
         """
         tenant = tenant or self.tenant
         # Everything in an order was checked where it came in: the contract when it was loaded, results by their worker.
-        digest, inline = self.store(seal_trusted(order.document(), self.random(NONCE_BYTES)))
+        named = order
+        if order.call.base is not None and order.call.base.startswith(self._trees):
+            named = order.at(base_below(self._trees, order.call.base))
+        digest, inline = self.store(seal_trusted(named.document(), self.random(NONCE_BYTES)))
         if self._remembers:
             self._orders[digest] = order
         if len(self._orders) > CACHED_MAX:
@@ -329,7 +334,12 @@ class Backend:
         order = self._orders.pop(payload_digest, None)  # A worker asks once; a second attempt can read it.
         if order is not None:
             return order
-        return read_order(self.unsealed(payload_digest))
+        order = read_order(self.unsealed(payload_digest))
+        if (named := tree_of(order.call.base)) is not None:
+            from detent.store.trees import lay_out_again  # noqa: PLC0415 - most work has its code in a directory
+
+            lay_out_again(self.home.path, named[0], self._files)
+        return _at_home(order, self._trees)
 
     def submitted(self, job_ids: Sequence[str]) -> dict[str, Submitted]:
         """What jobs were asked to do, by the manifests that their submitters signed; those that can still be read.
@@ -352,7 +362,7 @@ class Backend:
         try:
             data = self.content(payload_digest)
             # It is compared with ingredients that were made here. A worker that runs an order reads it strictly.
-            return None if data is None else read_order(open_trusted(data))
+            return None if data is None else _at_home(read_order(open_trusted(data)), self._trees)
         except (DetentError, TypeError, ValueError, RecursionError):
             return None  # Damaged, or of another kind.
 
@@ -490,3 +500,8 @@ def joined(parts: Iterable[Sequence[tuple[bytes, bytes]]]) -> list[tuple[bytes, 
     for part in parts:
         together.update(part)
     return list(together.items())
+
+
+def _at_home(order: Order, trees: str) -> Order:
+    """An order whose code is where a home has it."""
+    return order.at(place_below(trees, order.call.base))

@@ -29,6 +29,7 @@ from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, StoreCorrupt
 from detent.jobs.elements import large_values
 from detent.jobs.order import Order, read_order
+from detent.jobs.source_tree import place_below
 from detent.kernel import Evidence, Job, Run
 from detent.ledger.loose import named_digests, written_digests
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, Hashed, JobRow, StoreReader
@@ -100,6 +101,11 @@ class Content:
     def reader(self) -> StoreReader:
         """The ledger this content belongs to."""
         return self._reader
+
+    @property
+    def trees(self) -> str:
+        """Where the home of this content has source trees laid out, with the slash behind it."""
+        return f"{self._files.directory.parent}/trees/"
 
     def stage(self, data: bytes) -> Staged:
         """Get bytes ready to be named: large ones are durable when this returns, small ones go with the commit."""
@@ -257,6 +263,9 @@ def order_of(content: Content, row: JobRow) -> Order | None:
     """A job's order; None when it is erased, or when the job is of a kind that has none."""
     try:
         data = content.get(Job.decode(row.body).payload_digest)
-        return None if data is None else read_order(open_value(data))
+        if data is None:
+            return None
+        order = read_order(open_value(data))
+        return order.at(place_below(content.trees, order.call.base))
     except DetentError:
         return None

@@ -97,6 +97,11 @@ class Home:
         return ContentFiles(self.path / "content")
 
     @property
+    def trees(self) -> Path:
+        """Where source trees are laid out."""
+        return self.path / "trees"
+
+    @property
     def uploads(self) -> Path:
         """What clients of a server upload; a home that was never served has none."""
         return self.path / "uploads"

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,17 +23,18 @@ from detent.access.turn import LEASES_MAX, PROTOCOL, PROTOCOLS, Answer, Beat, En
 from detent.canon import SigningKey, decode_trusted, sha256
 from detent.errors import DetentError, InvalidInput
 from detent.executor.own_targets import DELIVER
-from detent.jobs.order import Order, read_order
+from detent.jobs.order import Order
+from detent.jobs.source_tree import place_below, tree_of
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
 from detent.kernel import Grant, QuotaPolicy
 from detent.ledger import sign_results
 from detent.owner.backend import Inline, RandomBlocks, Reported
-from detent.owner.content import open_value
 from detent.remote.outbox import Outbox, Outgoing
 from detent.remote.output import SentOutput, printed_since
 from detent.reuse.witness import CodeWitness, Witnessed
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 from detent.store.content import ContentFiles
+from detent.store.trees import DIRECTORY as TREES
 from detent.version import __version__
 from detent.workers.bench import Allowance, Attempted, Closing, Inputs, Listener, Settled
 from detent.workers.reports import Attempt, Reporter
@@ -102,6 +103,7 @@ class RemoteBench:
         self.reporter = Reporter(self, self.identity)
         self._key = key
         self._machine = machine
+        self.work = machine.work
         self._witness = CodeWitness()
         self._granted: deque[Grant] = deque()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
@@ -359,12 +361,12 @@ class RemoteBench:
         return held
 
     def fetched(
-        self, held: Held, sealed: bytes | None, values: dict[str, bytes | Path], earlier: bytes | None
+        self, held: Held, order: Order | None, values: dict[str, bytes | Path], earlier: bytes | None
     ) -> str | None:
         """Everything that an attempt needs is here: let it begin, or give it back and return why it is not for this worker."""
         code = None
-        if held.granted.refusal is None and sealed is not None:
-            order = self._placed(read_order(open_value(sealed)))
+        if order is not None:
+            order = self._placed(order)
             held.order, held.values = order, values
             held.earlier = None if earlier is None else _report(earlier)
             if order.call.kind not in self._machine.kinds or order.call.target in BESIDE_THE_LEDGER:
@@ -382,8 +384,10 @@ class RemoteBench:
         return None
 
     def _placed(self, order: Order) -> Order:
-        """An order whose paths begin at this worker's project."""
-        return replace(order, call=replace(order.call, base=str(self._machine.project)))
+        """An order whose paths begin at its source tree, or at this worker's project where it brings none."""
+        if tree_of(order.call.base) is None:
+            return order.at(str(self._machine.project))
+        return order.at(place_below(f"{self._machine.work / TREES}/", order.call.base))
 
     def give_back(self, held: Held, code: str) -> None:
         """End an attempt that did not begin here."""

@@ -13,22 +13,31 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from detent.access.turn import WAIT_MS_MAX, Turn, read_answer
+from detent.access.turn import WAIT_MS_MAX, Granted, Turn, read_answer
 from detent.errors import DetentError, registered
+from detent.jobs.order import read_order
+from detent.jobs.source_tree import NAMED, read_tree, tree_of
+from detent.owner.content import open_value
 from detent.remote.bench import Held, RemoteBench
 from detent.remote.outbox import Outgoing
 from detent.remote.signed import SignedRequests, told_number
 from detent.store.content import ContentFiles
+from detent.store.trees import DIRECTORY as TREES
+from detent.store.trees import lay_out_again
 
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 """How long an answer may take beyond the wait that was asked for."""
 BEATS_PER_LEASE: Final = 3
+FETCHERS: Final = 4
+"""Jobs whose content is fetched at once."""
 OUTPUT_SECONDS: Final = 0.3
 """How often the output of watched jobs is looked at."""
 FINAL: Final = frozenset({"WORKER_RETIRED", "PROTOCOL_UNSUPPORTED", "UNAUTHENTICATED", "SERVER_UNTRUSTED"})
@@ -41,6 +50,8 @@ class TurnTaker:
     def __init__(self, bench: RemoteBench, requests: SignedRequests, *, tell: Callable[[str], None]) -> None:
         self._bench, self._requests, self._tell = bench, requests, tell
         self._files: ContentFiles = bench.files
+        self._work = bench.work
+        self._fetchers = ThreadPoolExecutor(FETCHERS, "detent-fetch")
         self._stopping = threading.Event()
         self.failure: DetentError | None = None
         """Why the worker cannot go on; None while it can."""
@@ -72,6 +83,7 @@ class TurnTaker:
     def stop(self) -> None:
         """Take no more turns; those that wait are left to the server."""
         self._stopping.set()
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
         with self._bench.changed:
             self._bench.changed.notify_all()
 
@@ -136,7 +148,11 @@ class TurnTaker:
         for outgoing in missing:
             self._send_files(outgoing)
         for held in begun:
-            self._fetch(held)
+            if _is_whole(held.granted):
+                self._fetch(held)
+            else:  # A turn must not wait for it: the leases of all jobs depend on turns.
+                with suppress(RuntimeError):  # The worker ends: its leases are given up.
+                    self._fetchers.submit(self._fetch_beside, held)
 
     def _sent(self, turn: Turn) -> tuple[float, bytes | None]:
         """The answer to a turn, and when it was first sent; None when it is not to be sent any more.
@@ -183,6 +199,14 @@ class TurnTaker:
             self._bench.outbox.back([outgoing.lease_id])
             self._bench.changed.notify_all()
 
+    def _fetch_beside(self, held: Held) -> None:
+        try:
+            self._fetch(held)
+        except DetentError as exc:
+            self._judge(exc)
+        except BaseException as exc:  # noqa: BLE001 - the worker ends, and says why
+            self._fail(DetentError(f"a job's content could not be fetched: {exc!r}", code="INVARIANT_VIOLATION"))
+
     def _fetch(self, held: Held) -> None:
         """Fetch what an attempt needs, and let it begin."""
         granted, lease_id = held.granted, held.grant.lease_id
@@ -195,13 +219,16 @@ class TurnTaker:
                 self._bench.fetched(held, None, {}, None)
                 return
             sealed = granted.order or fetched(held.grant.payload_digest).read_bytes()
+            order = read_order(open_value(sealed))
+            if (tree := tree_of(order.call.base)) is not None:
+                self._fetch_tree(tree[0], fetched)
             values: dict[str, bytes | Path] = {}
             for name, data, digest in granted.values:
                 values[name] = data or b"null" if digest is None else fetched(digest)
             for digest in granted.files:
                 fetched(digest)
             earlier = None if granted.earlier is None else fetched(granted.earlier).read_bytes()
-            code = self._bench.fetched(held, sealed, values, earlier)
+            code = self._bench.fetched(held, order, values, earlier)
             if code is not None:
                 self._tell(f"gave job {held.grant.job_id} back: {registered(code).meaning} ({code})")
         except (DetentError, OSError, ValueError) as exc:
@@ -209,6 +236,15 @@ class TurnTaker:
                 raise
             self._tell(f"job {held.grant.job_id} cannot begin here: {exc}")
             self._bench.give_back(held, "INTERRUPTED")
+
+    def _fetch_tree(self, digest: bytes, fetched: Callable[[bytes], Path]) -> None:
+        """Fetch the source tree of a job, and lay it out in a directory of its own; one that is there is used as it is."""
+        if (self._work / TREES / digest.hex()).is_dir():
+            return
+        tree = read_tree(fetched(digest).read_bytes())
+        for one in dict.fromkeys(file.digest for file in tree.files):
+            fetched(one)
+        lay_out_again(self._work, digest, self._files)
 
     def _again(self, ask: Callable[[], Path | None]) -> Path:
         """Ask until there is an answer."""
@@ -258,6 +294,15 @@ class TurnTaker:
         if self._is_away:
             self._is_away = False
             self._tell("the server answers again")
+
+
+def _is_whole(granted: Granted) -> bool:
+    """Whether a grant brings everything that its attempt needs."""
+    if granted.refusal is not None:
+        return True
+    if granted.order is None or granted.files or granted.earlier is not None or NAMED.encode() in granted.order:
+        return False
+    return all(digest is None for _, _, digest in granted.values)
 
 
 def _may_pass(exc: DetentError) -> bool:

@@ -41,6 +41,7 @@ class HeldLease:
     granted: Granted | None = None
     """As it was told; None after a restart, until it is needed."""
     inputs: frozenset[bytes] = frozenset()
+    code: frozenset[bytes] = frozenset()
     uploaded: set[bytes] = field(default_factory=set)
     beat_at: float = 0.0
     """When it was extended last."""

@@ -6,12 +6,15 @@ the same. A digest is not a capability: content is handed out below a lease that
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from detent.access.turn import INLINE_BYTES_MAX, Granted
 from detent.canon import json_decode_trusted, parse_digest
 from detent.errors import DetentError, StoreCorrupt
 from detent.jobs.order import Order, read_order
+from detent.jobs.source_tree import read_tree, tree_of
 from detent.jobs.values import files_named
 from detent.kernel import Grant
 from detent.owner.backend import Backend
@@ -24,18 +27,50 @@ from detent.workflow.vocabulary import EpochConflictError, LeaseExpiredError
 GRANT_BYTES_MAX: Final = 512 * 1024
 """Of values that come with one grant; what is beyond is fetched as content, or refused if it has no digest of its own."""
 
+TREES_KNOWN_MAX: Final = 64
+
 
 class Opened(NamedTuple):
     """A grant as the worker is told it, and the digests that it may fetch."""
 
     granted: Granted
     inputs: frozenset[bytes]
+    code: frozenset[bytes] = frozenset()
+    """The list and the files of the source tree that its code is; leases of one tree share the set."""
 
 
-def opened(backend: Backend, action_leases: ActionLeases, grant: Grant, lease_ms: int) -> Opened:
+class TreeDigests:
+    """The digests of source trees, as far as leases named them lately. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, backend: Backend, base: str | None) -> frozenset[bytes]:
+        """What the base of an order opens; nothing unless it is a tree."""
+        named = tree_of(base)
+        if named is None:
+            return frozenset()
+        tree = named[0]
+        with self._lock:
+            if (known := self._known.get(tree)) is not None:
+                self._known.move_to_end(tree)
+                return known
+        data = backend.content(tree)
+        if data is None:
+            raise StoreCorrupt("the source tree of the job is gone", hint="submit the run again")
+        found = frozenset({tree, *(one.digest for one in read_tree(data).files)})
+        with self._lock:
+            self._known[tree] = found
+            if len(self._known) > TREES_KNOWN_MAX:
+                self._known.popitem(last=False)
+        return found
+
+
+def opened(backend: Backend, action_leases: ActionLeases, trees: TreeDigests, grant: Grant, lease_ms: int) -> Opened:
     """Everything that an attempt needs. An attempt that cannot begin comes with its failure, for the worker to report."""
     try:
-        return _opened(backend, action_leases, grant, lease_ms)
+        return _opened(backend, action_leases, trees, grant, lease_ms)
     except (LeaseExpiredError, EpochConflictError) as exc:
         refusal = ("VALIDATION_ERROR", exc.code, str(exc)[:1_000])
     except DetentError as exc:
@@ -43,7 +78,7 @@ def opened(backend: Backend, action_leases: ActionLeases, grant: Grant, lease_ms
     return Opened(Granted(tuple(grant), lease_ms, None, (), (), refusal=refusal), frozenset())
 
 
-def _opened(backend: Backend, action_leases: ActionLeases, grant: Grant, lease_ms: int) -> Opened:
+def _opened(backend: Backend, action_leases: ActionLeases, trees: TreeDigests, grant: Grant, lease_ms: int) -> Opened:
     sealed = backend.content(grant.payload_digest)
     if sealed is None:
         raise StoreCorrupt("the order of the job is gone", hint="it was erased, or the home is damaged")
@@ -68,7 +103,7 @@ def _opened(backend: Backend, action_leases: ActionLeases, grant: Grant, lease_m
         earlier,
         tuple(sorted(allowance.retried)),
     )
-    return Opened(granted, frozenset(inputs))
+    return Opened(granted, frozenset(inputs), trees.of(backend, order.call.base))
 
 
 def _values(backend: Backend, order: Order) -> tuple[list[tuple[str, bytes | None, bytes | None]], set[bytes]]:

@@ -33,7 +33,7 @@ from detent.owner.session import Session
 from detent.owner.worker_turn import End, Lease, Report, WorkerTurn
 from detent.serve.far_output import FarOutput, FarOutputs
 from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
-from detent.serve.grants import Opened, opened
+from detent.serve.grants import Opened, TreeDigests, opened
 from detent.serve.reported_values import refused, value_fault
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
 from detent.store.streams import VerifiedStream
@@ -73,6 +73,7 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(THREADS, "detent-turn")
         self._actions = ActionLeases(lambda: backend.reader)
+        self._trees = TreeDigests()
         self._waiting: OrderedDict[Worker, None] = OrderedDict()
         self._holders: dict[str, Worker] = {}
         self._end: Callable[[], None] = lambda: None
@@ -272,7 +273,7 @@ class Turns:
         return [lease_id for lease_id, _ in said.reports if lease_id not in judged]
 
     def _open(self, grant: Grant) -> Opened:
-        return opened(self._backend, self._actions, grant, self._lease_ms(grant))
+        return opened(self._backend, self._actions, self._trees, grant, self._lease_ms(grant))
 
     def _lease_ms(self, grant: Grant) -> int:
         policies = self._backend.policies.leases
@@ -294,7 +295,7 @@ class Turns:
                 self._hold(worker, HeldLease(grant, self._lease_ms(grant) / 1_000, beat_at=now))
         for one in decided.opened:
             grant = Grant(*one.granted.grant)
-            self._hold(worker, HeldLease(grant, self._lease_ms(grant) / 1_000, one.granted, one.inputs, beat_at=now))
+            self._hold(worker, HeldLease(grant, self._lease_ms(grant) / 1_000, *one, beat_at=now))
 
     def _hold(self, worker: Worker, held: HeldLease) -> None:
         worker.leases[held.grant.lease_id] = held
@@ -341,7 +342,7 @@ class Turns:
         """Find out what a lease names, where that is not known: after a restart of the server."""
         if held.granted is None:
             found = await self.run(lambda: self._open(held.grant))
-            held.granted, held.inputs = found
+            held.granted, held.inputs, held.code = found
 
     async def content(self, digest: bytes) -> bytes | AsyncIterator[bytes] | None:
         """Content that a lease names: whole where it is small, else piece by piece as it is read and checked."""

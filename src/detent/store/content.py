@@ -67,6 +67,11 @@ class ContentFiles:
             if files.make_directory(directory):
                 files.sync_directory(directory.parent)
 
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        return self._directory
+
     def put(self, data: bytes | Iterable[bytes], *, digest: bytes | None = None) -> bytes:
         """Keep bytes, given whole or in pieces, and return their digest; they are durable when this returns.
 

@@ -12,12 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from detent.errors import InvalidInput, StoreCorrupt, StoreUnavailable
-from detent.jobs.source_tree import SourceTree, TreeFile
+from detent.jobs.source_tree import SourceTree, TreeFile, read_tree
 from detent.store.content import ContentFiles, marked_name
 
 DIRECTORY: Final = "trees"
 _FILE: Final = 0o444
 _EXECUTABLE: Final = 0o555
+
+
+def lay_out_again(home: Path, digest: bytes, content: ContentFiles) -> Path:
+    """The directory of a tree by its digest, laid out from its stored list if it is not there."""
+    place = home / DIRECTORY / digest.hex()
+    if place.is_dir() and not place.is_symlink():
+        return place
+    data = content.get(digest)
+    if data is None:
+        raise InvalidInput("the list of the source tree is not stored here", code="CONTENT_GONE")
+    return laid_out(home, read_tree(data), content)
 
 
 def laid_out(home: Path, tree: SourceTree, content: ContentFiles) -> Path:

@@ -319,7 +319,7 @@ async def _fetch(call: Call) -> Answer:
     worker = _authenticated(call)
     insist_on_body(call.head, sha256(b""))
     held, digest = await _lease(call, worker)
-    if digest not in held.inputs:
+    if digest not in held.inputs and digest not in held.code:
         raise RequestRefused("no live lease of this worker names such content", code="NOT_FOUND")
     content = await call.serving.turns.content(digest)
     if content is None:
