@@ -118,7 +118,7 @@ def test_a_key_never_exceeds_its_maker(book: Book) -> None:
         book.key(maker, role="server_admin")
     assert refusal(error) == (
         "VALIDATION_ERROR",
-        "scopes: your own credential does not have metrics:read, server:admin, workers:write",
+        "scopes: your own credential does not have metrics:read, server:admin, server:audit, workers:write",
     )
     with pytest.raises(DetentError) as error:
         book.key(maker, role="viewer", lasts_ms=11 * DAY_MS)

@@ -47,6 +47,8 @@ BODIES: dict[str, Any] = {
     "POST /v1/jobs:batch": {"items": [{"task": {"target": "a:b", "arguments": [{"$result": NAME}]}}]},
     "POST /v1/jobs:cancel": {"run": NAME, "expected": 1, "dry_run": True},
     "POST /v1/runs": {"contract": "name: x\nsteps: [{id: a, run: {python: 'x:y'}}]"},
+    "POST /v1/runs/{run_id}/verify": {},
+    "POST /v1/ledger/verify": {},
     "POST /v1/trees:missing": {"files": []},
     "POST /v1/contracts:validate": {"contract": "name: x"},
     "POST /v1/contracts:plan": {"contract": "name: x"},

@@ -18,7 +18,7 @@ from tests.homes import Played
 from tests.serve.served import ANSWER_SECONDS, Served, play, serving
 
 OWN, OTHER = "demo", "other"
-OTHER_SCOPES = sorted(SCOPES - {"server:admin"})
+OTHER_SCOPES = sorted(SCOPES - {"server:admin", "server:audit"})
 """Every scope that stays within a workspace."""
 
 

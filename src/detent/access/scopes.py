@@ -30,7 +30,8 @@ _CANCEL_OWN: Final = frozenset({"jobs:cancel-own", "runs:cancel-own"})
 """To cancel what the same principal submitted, where `jobs:cancel` and `runs:cancel` are about all that the workspace has."""
 _AUDIT: Final = frozenset({"audit:read", "ledger:read", "ledger:export"})
 _ADMIN: Final = frozenset({"keys:write", "members:write", "webhooks:write"})
-_SERVER: Final = frozenset({"workers:write", "metrics:read", "server:admin"})
+_SERVER: Final = frozenset({"workers:write", "metrics:read", "server:audit", "server:admin"})
+"""About the whole server. `server:audit` exports and verifies the whole ledger, and changes nothing."""
 
 SCOPES: Final = READ | _SUBMIT | _CODE | _CANCEL_OWN | _OPERATE | _AUDIT | _ADMIN | _SERVER
 """Every scope there is."""

@@ -40,6 +40,7 @@ from detent.serve.access import Access, Surroundings
 from detent.serve.address import ADDRESS_FILE, LOCK_FILE, told_address
 from detent.serve.alerts import Alerts
 from detent.serve.app import Application
+from detent.serve.auditing import Auditing
 from detent.serve.authenticate import local_token
 from detent.serve.budgets import Budgets
 from detent.serve.children import Children, ChildSpec
@@ -182,6 +183,7 @@ class _Assembly:
             broken=self._stop_for,
             driving=self._driving,
             ended_jobs=EndedJobs(),
+            auditing=Auditing(self._home, self._parts.clock.wall_ms),
         )
 
     def application(self, serving: Serving, log: TextIO | None) -> Application:
@@ -259,6 +261,7 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        await self.serving.auditing.stop()
         await self.serving.alerts.stop()
         await self.serving.notifier.stop()
         await self.serving.access.stop()

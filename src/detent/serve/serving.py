@@ -10,6 +10,7 @@ from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.serve.access import Access
 from detent.serve.alerts import Alerts
+from detent.serve.auditing import Auditing
 from detent.serve.budgets import Budgets
 from detent.serve.counters import Counters
 from detent.serve.downloads import Downloads
@@ -53,6 +54,7 @@ class Serving:
     metrics: Exposition
     driving: Driving
     ended_jobs: EndedJobs
+    auditing: Auditing
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""
 
