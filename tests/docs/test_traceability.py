@@ -187,7 +187,7 @@ def test_check_refuses_a_waiting_entry_without_a_row(repository: Path) -> None:
 def test_check_refuses_a_part_that_is_not_known(repository: Path) -> None:
     path = write_waiting(repository, fleet=(FOUR,))
     path.write_text(path.read_text(encoding="utf-8").replace("fleet", "the moon"), encoding="utf-8")
-    expected = f"docs/contracts/waiting.toml: {FOUR} waits for 'the moon', which is none of server, fleet"
+    expected = f"docs/contracts/waiting.toml: {FOUR} waits for 'the moon', which is none of fleet, PostgreSQL"
     assert traceability.read_matrix(repository).problems[0].startswith(expected)
 
 
