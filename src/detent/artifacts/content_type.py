@@ -27,8 +27,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from detent.canon import NotStrictJson, json_decode
-from detent.canon.show import show
-from detent.errors import Refused
 
 HEAD_BYTES: Final = 4096
 """How many of the first bytes are looked at."""
@@ -73,23 +71,6 @@ def sniff(head: bytes) -> Kind:
     return Kind(TEXT, _MARKUP.search(text) is None, "text")
 
 
-def judge(claimed: str | None, head: bytes) -> Kind | Refused:
-    """The kind to record for content with a claimed type.
-
-    Refuses a picture or a document that is none: such a claim is an attack or a mistake, and either way the job's. Any
-    other claim is passed over in favour of what the bytes say.
-    """
-    found = sniff(head)
-    bare = "" if claimed is None else claimed.partition(";")[0].strip().lower()
-    if bare in _EXACT and bare != found.content_type:
-        return Refused(
-            "VALIDATION_ERROR",
-            f"content that is said to be {show(claimed)} is {found.content_type}",
-            {"claimed": bare, "found": found.content_type},
-        )
-    return found
-
-
 def headers(kind: Kind, name: str, wanted: str = INLINE) -> Mapping[str, str]:
     """What an answer with this content says to a browser: the type, not to guess another, and to run nothing."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100].lstrip(".") or "artifact"
@@ -113,7 +94,6 @@ _MAGIC: Final = (
     ("gzip", OCTETS, re.compile(rb"\x1f\x8b\x08")),
     ("zstd", OCTETS, re.compile(rb"\x28\xb5\x2f\xfd")),
 )
-_EXACT: Final = frozenset(content_type for _, content_type, _ in _MAGIC) - {OCTETS}
 
 _BEFORE: Final = r"(?:\s|<!--.*?-->)*+"
 _SVG: Final = re.compile(

@@ -143,20 +143,6 @@ def compare(left: Sequence[Number], right: Sequence[Number]) -> int:
     return (left_key > right_key) - (left_key < right_key)
 
 
-def log_sum_exp(values: Sequence[float]) -> float:
-    """``log(sum(exp(v)))``, shifted by the largest value so that nothing overflows."""
-    largest = max(values)
-    return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
-
-
-def softmax(values: Sequence[float]) -> list[float]:
-    """Normalised exponentials, shifted in the same way: finite for every finite input."""
-    largest = max(values)
-    weights = [math.exp(value - largest) for value in values]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
-
-
 def _exact(value: Number) -> Fraction:
     if type(value) is not int and type(value) is not float:
         raise InvalidInput(f"expected a number, got {show(value)}")
