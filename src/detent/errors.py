@@ -170,6 +170,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "ledger", "the ledger is older than a tree head kept elsewhere", EXIT_UNAVAILABLE, 503, False, None
         ),
         "HOME_COPIED": Code("engine", "the home is a copy of another one", EXIT_REFUSED, 409, False, None),
+        "EMBEDDED_REFUSED": Code(
+            "engine", "a server has the home, for several workspaces", EXIT_REFUSED, 409, False, None
+        ),
         "HOME_UNTRUSTED": Code(
             "engine", "the home, or a file of it, may be the work of another user", EXIT_REFUSED, 403, False, None
         ),

@@ -68,7 +68,7 @@ def enrol(
 ) -> int:
     """Make an enrolment token."""
     from detent.access.enrolments import RANDOM_BYTES, USES_MAX, EnrolmentDraft, create_enrolment  # noqa: PLC0415 - for `--help`
-    from detent.serve.address import running  # noqa: PLC0415
+    from detent.owner.server_address import running  # noqa: PLC0415
 
     if workspaces and all_workspaces:
         raise click.UsageError("give either --workspace or --all-workspaces")

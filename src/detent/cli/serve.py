@@ -145,8 +145,8 @@ def command(  # noqa: PLR0913 - one for each option
 
 def _login(shell: Shell) -> int:
     """Print another login link."""
+    from detent.owner.server_address import running  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from detent.serve.address import running  # noqa: PLC0415
     from detent.serve.login import link, make_login  # noqa: PLC0415
 
     home = shell.home(writes=True)

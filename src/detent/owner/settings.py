@@ -113,6 +113,11 @@ supersede = false
 # day_bytes_max = 107374182400
 # day_count_max = 100000
 
+[serve]
+# Beside a server of several workspaces, commands and clients with workers of their own are refused: those workers would run the
+# jobs of all workspaces. "join" allows it.
+# embedded = "refuse"
+
 [webhooks]
 # Webhooks reach the public internet alone. Networks of your own that they may reach, too:
 # allow = ["10.1.0.0/16"]
@@ -122,6 +127,8 @@ supersede = false
 """
 
 _BOUNDS = ("max_log_entries", "max_log_message_bytes", "max_error_details_bytes")
+REFUSE, JOIN = "refuse", "join"
+"""The values of `[serve] embedded`."""
 ACCESS_RATES = (
     *("reads_per_second", "writes_per_second", "requests_per_second_of_address"),
     *("failures_per_second", "logins_per_minute", "streams"),
@@ -148,6 +155,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "jobs": frozenset({"supersede", "retention_ms", *_BOUNDS}),
     "access": frozenset(ACCESS_RATES),
     "webhooks": frozenset({"allow"}),
+    "serve": frozenset({"embedded"}),
 }
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
@@ -248,6 +256,11 @@ class Settings:
         return tuple(self.raw.get("webhooks", {}).get("allow", ()))
 
     @property
+    def embedded_may_join(self) -> bool:
+        """Whether processes with workers of their own may work beside a server of several workspaces."""
+        return bool(self.raw.get("serve", {}).get("embedded", REFUSE) == JOIN)
+
+    @property
     def access(self) -> Mapping[str, int]:
         """How often callers of a server may ask, where the settings say it."""
         access: Mapping[str, int] = self.raw.get("access", {})
@@ -327,6 +340,8 @@ def read_settings(path: Path) -> Settings:
     _check_numbers(path, "idempotency", tables.get("idempotency", {}), _IDEMPOTENCY_MAX)
     _check_numbers(path, "uploads", tables.get("uploads", {}), dict.fromkeys(tables.get("uploads", {}), 2**60))
     _check_webhooks(path, tables.get("webhooks", {}).get("allow", []))
+    if (embedded := tables.get("serve", {}).get("embedded", REFUSE)) not in {REFUSE, JOIN}:
+        raise HomeError(f"{path}: serve.embedded: is {show(embedded)}", hint=f"write embedded = {REFUSE!r} or {JOIN!r}")
     _check_numbers(path, "access", tables.get("access", {}), dict.fromkeys(ACCESS_RATES, ACCESS_RATE_MAX))
     _check_workers(path, tables.get("workers", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):

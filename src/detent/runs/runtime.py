@@ -16,6 +16,7 @@ from detent.executor.leftovers import has_leftovers
 from detent.owner.backend import Backend
 from detent.owner.home import Home, find_home, home_or_new, new_home_path
 from detent.owner.home_permissions import insist_on_writable
+from detent.owner.server_address import insist_on_sharing
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
 from detent.reuse.work_keys import WorkKeys
@@ -118,6 +119,8 @@ class Runtime:
             """What there is for work to take, of each kind."""
             self.idempotency = self.settings.idempotency
             self.backend = Backend(home, self.session, parts=self.parts, remembers=session is None)
+            if self._owns_session and self.workers and not self.session.owns:
+                insist_on_sharing(home, self.backend.reader)
             self.work_keys = WorkKeys(self.backend)
             self.supervisor = self._make_supervisor()
             if begins:

@@ -33,11 +33,11 @@ from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.lock import OwnerLock, owner_pid, try_lock
 from detent.owner.names import DIRECTORY
+from detent.owner.server_address import ADDRESS_FILE, LOCK_FILE, insist_on_owning, told_address
 from detent.owner.session import Session
 from detent.owner.wiring import Parts
 from detent.runs.runtime import Runtime
 from detent.serve.access import Access, Surroundings
-from detent.serve.address import ADDRESS_FILE, LOCK_FILE, told_address
 from detent.serve.alerts import Alerts
 from detent.serve.app import Application
 from detent.serve.auditing import Auditing
@@ -112,6 +112,8 @@ def run(
         faults: list[BaseException] = []
         server = _Server(listening, faults)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
+            with parts.open_reader(home.ledger) as ledger:
+                insist_on_owning(home, ledger, owns=session.owns)
             made = _Assembly(home, listening, parts, session, beside or Beside(), server.stop_for, listener)
             server.begin, server.on_draining = made.serving, made.children.ask_to_end
             server.on_started = lambda: started(made.start())
