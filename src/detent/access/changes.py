@@ -17,6 +17,7 @@ from typing import Any, Final
 from detent.access.scopes import ROLES, SCOPES, Principal, with_implied
 from detent.access.state import LOCAL, AccessState, Key
 from detent.access.tokens import API_KEY, ID_BYTES, SECRET_BYTES, Token, make_secret, make_token, new_id
+from detent.canon.crypto import check_public_key
 from detent.errors import DetentError, InvalidInput, RequestRefused
 
 DAY_MS: Final = 24 * 3_600_000
@@ -66,6 +67,8 @@ class KeyDraft:
     never_expires: bool = False
     principal_id: str | None = None
     """The member that it acts for; None: a principal of its own."""
+    public_key: bytes | None = None
+    """The Ed25519 key with which its holder signs requests."""
 
 
 def create_key(
@@ -100,6 +103,8 @@ def create_key(
         "secret": token.digest,
         "expires_ms": _end(draft, maker, now_ms),
     }
+    if draft.public_key is not None:
+        parameters["public_key"] = _public_key(draft.public_key)
     return Change("key.create", "key", token.token_id, maker.workspace, parameters), token
 
 
@@ -181,6 +186,13 @@ def change_workspace(
 def local_principal(credential_id: str, workspace: str = LOCAL) -> Principal:
     """The user whose home it is, who may do everything in every workspace."""
     return Principal("p_local", credential_id, workspace, ROLES["server_admin"])
+
+
+def _public_key(public_key: bytes) -> bytes:
+    try:
+        return check_public_key(public_key)
+    except DetentError as exc:
+        raise _fault("body.public_key", str(exc)) from exc
 
 
 def _wanted_scopes(draft: KeyDraft) -> frozenset[str]:

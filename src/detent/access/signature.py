@@ -52,6 +52,15 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """A signed request as the ledger keeps it: anyone who has the public key can check it."""
+
+    base: bytes
+    """What was signed (RFC 9421, section 2.5)."""
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Signed:
     """A signature that was read from a request and not judged yet."""
 
@@ -66,6 +75,10 @@ class Signed:
     def verifies(self, said: Said, public_key: bytes) -> bool:
         """Whether the holder of this key signed exactly this request."""
         return verify_signature(public_key, _base(said, self.parameters), self.signature)
+
+    def evidence(self, said: Said) -> Evidence:
+        """What is kept of it."""
+        return Evidence(_base(said, self.parameters), self.signature)
 
 
 def sign(said: Said, key: SigningKey, *, created: int, nonce: bytes, origin: str) -> dict[str, str]:

@@ -48,6 +48,8 @@ class Key:
     """The digest of the secret before the last rotation, which counts until `previous_until_ms`."""
     previous_until_ms: int = 0
     revoked_ms: int | None = None
+    public_key: bytes | None = None
+    """The key with which its holder signs requests; None where it does not."""
 
     def counts(self, now_ms: int) -> bool:
         """Whether it can be used now."""
@@ -147,6 +149,9 @@ class AccessState:
             return
         if not isinstance(said.get("principal_id"), str) or not (expires is None or type(expires) is int):
             return
+        public_key = said.get("public_key")
+        if public_key is not None and _digest(public_key) is None:
+            return
         role = said.get("role")
         self._keys[key_id] = Key(
             key_id,
@@ -158,6 +163,7 @@ class AccessState:
             at_ms,
             expires,
             record["credential_id"],
+            public_key=public_key,
         )
 
     def _key_rotated(self, record: Mapping[str, Any], said: Mapping[str, Any], at_ms: int) -> None:

@@ -48,9 +48,12 @@ otherwise, and at most 400.""",
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, help="A scope that the key gets; may be repeated.")
 @click.option("--expires", metavar="DURATION", help="How long it lasts, such as 30d; or never.  [default: 90d]")
 @click.option("--member", metavar="PRINCIPAL", help="The member that it acts for.  [default: a principal of its own]")
+@click.option(
+    "--public-key", metavar="HEX", help="The key with which its holder signs requests; `detent keys operator` tells it."
+)
 @workspace_option
 @with_shell
-def create(
+def create(  # noqa: PLR0913 - one for each option
     shell: Shell,
     *,
     name: str,
@@ -58,6 +61,7 @@ def create(
     scopes: tuple[str, ...],
     expires: str | None,
     member: str | None,
+    public_key: str | None,
     workspace: str,
 ) -> int:
     """Make a key."""
@@ -68,7 +72,7 @@ def create(
         raise click.UsageError("give either --role or --scope")
     never = expires == "never"
     lasts_ms = None if never or expires is None else duration_ms("--expires", expires)
-    draft = KeyDraft(role, scopes or None, lasts_ms, never, member)
+    draft = KeyDraft(role, scopes or None, lasts_ms, never, member, _public_bytes(public_key))
     with Operator(shell, workspace) as operator:
         change, token = create_key(
             operator.state,
@@ -237,6 +241,44 @@ class Operator:
             return read_access(reader)
 
 
+@click.command(
+    "operator",
+    help=teaching(
+        """Make the key with which you sign requests to servers, or show its public half. The key stays on this machine, in a file that
+only you can read. Give the public half to the person who makes your API key; commands with --connect then sign what changes something,
+and the ledger proves that it was you who asked.""",
+        """  detent keys operator
+  detent keys create ann --role operator --public-key 5f3a…
+""",
+    ),
+)
+@with_shell
+def operator_command(shell: Shell) -> int:
+    """Make or show the key of an operator."""
+    import os  # noqa: PLC0415 - keeps `--help` fast
+
+    from detent.remote.operator_key import operator_key  # noqa: PLC0415
+
+    key = operator_key(os.environ, make=True)
+    assert key is not None
+    document = {"public_key": key.public_key.hex(), "signing_key": key.key_id.hex()}
+
+    def draw(page: Page) -> None:
+        page.line(key.public_key.hex())
+        page.line(Cell(f"  detent keys create NAME --role operator --public-key {key.public_key.hex()}", FAINT))
+
+    return shell.answer(document, draw)
+
+
+def _public_bytes(written: str | None) -> bytes | None:
+    if written is None:
+        return None
+    try:
+        return bytes.fromhex(written)
+    except ValueError:
+        raise click.UsageError("--public-key is 64 hex digits, as `detent keys operator` tells them") from None
+
+
 def bare_id(written: str) -> str:
     """The id of a key or an enrolment token, also where it was written as in one: `dtk_...`, `dte_...`."""
     return written.removeprefix("dtk_").removeprefix("dte_").split("_")[0]
@@ -244,6 +286,8 @@ def bare_id(written: str) -> str:
 
 def to_map(key: Key, name: str | None, now_ms: int) -> dict[str, Any]:
     """A key as JSON has it."""
+    from detent.canon.crypto import key_id_of  # noqa: PLC0415 - keeps `--help` fast
+
     return {
         "key_id": key.key_id,
         "name": name,
@@ -256,6 +300,7 @@ def to_map(key: Key, name: str | None, now_ms: int) -> dict[str, Any]:
         "expires_at": iso(key.expires_ms),
         "revoked_at": iso(key.revoked_ms),
         "made_by": key.made_by,
+        "signing_key": None if key.public_key is None else key_id_of(key.public_key).hex(),
     }
 
 
@@ -300,4 +345,4 @@ def iso(moment_ms: int | None) -> str | None:
     return None if moment_ms is None else tick_to_iso(moment_ms, 1, 0)
 
 
-COMMANDS: tuple[click.Command, ...] = (create, list_keys, revoke)
+COMMANDS: tuple[click.Command, ...] = (create, list_keys, revoke, operator_command)

@@ -82,8 +82,9 @@ class Shell:
             return None
         from detent.remote.home import RemoteHome  # noqa: PLC0415
         from detent.remote.http import Http  # noqa: PLC0415
+        from detent.remote.operator_key import sign_requests  # noqa: PLC0415
 
-        return RemoteHome(Http(address, patience=PATIENCE_SECONDS, agent="detent-cli"))
+        return RemoteHome(sign_requests(Http(address, patience=PATIENCE_SECONDS, agent="detent-cli")))
 
     def home(self, *, writes: bool = False, looks: bool = True) -> Home:
         """The home to work on; a `HomeError` says how to get one when there is none.

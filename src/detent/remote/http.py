@@ -22,7 +22,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -95,6 +95,10 @@ class _Connection:
                 )
 
 
+Signer = Callable[[str, str, str, bytes], Mapping[str, str]]
+"""Headers for a request: by its method, path and query as the server sees them, and its body."""
+
+
 class Http:
     """Sends requests to one server."""
 
@@ -106,6 +110,8 @@ class Http:
         self._context = _context(address)
         self._kept: list[_Connection] = []
         self._lock = threading.Lock()
+        self.signer: Signer | None = None
+        """Adds a signature to every try of a request (`remote/operator_key.py`)."""
 
     def __enter__(self) -> Self:
         return self
@@ -280,6 +286,10 @@ class Http:
         deadline = time.monotonic() + seconds
         keep = False
         try:
+            if self.signer is not None and "signature" not in headers:
+                # For each try anew: a server takes a signature once. What a proxy cuts off is not part of what is signed.
+                path, _, query = target.removeprefix(self.address.prefix).partition("?")
+                headers = {**headers, **self.signer(method, path, query, content or b"")}
             answer = self._sent(connection, method, target, content, headers, seconds)
             body = self._body(connection, answer, deadline, bytes_max)
             keep = not answer.will_close

@@ -28,6 +28,7 @@ from detent.jobs.values import is_file
 from detent.remote.address import KEY_VARIABLE, PIN_VARIABLE, parse_address
 from detent.remote.http import ANSWER_SECONDS, Http
 from detent.remote.jobs import failure_of_job, post, submit_payload, value_of_job
+from detent.remote.operator_key import sign_requests
 from detent.remote.uploads import Uploads
 from detent.sdk.calls import MakeCall, StoreArguments, caller
 from detent.sdk.options import Duration, check_policies, not_ended, refuse_ambiguous, waiting_seconds
@@ -151,7 +152,7 @@ class RemoteClient:
             )
         chosen, pinned = key or os.environ.get(KEY_VARIABLE), pin or os.environ.get(PIN_VARIABLE)
         address = parse_address(url, key=chosen or None, pin=pinned or None)
-        self.http = Http(address, patience=PATIENCE_SECONDS, agent="detent-client")
+        self.http = sign_requests(Http(address, patience=PATIENCE_SECONDS, agent="detent-client"))
         self.url = address.url
         self._files = tempfile.TemporaryDirectory(prefix="detent-client-")
         self._content = ContentFiles(Path(self._files.name))

@@ -282,12 +282,13 @@ class Endpoint:
         if exchange.known is not None:
             gate.insist(exchange.known, route)
         media_type = _media_type(route, exchange)
+        body = await _body(route, exchange)
         call = Call(
             exchange.request_id,
             exchange.principal,
             scope["path_params"],
             None if route.signed else _query(route, scope["query_string"]),
-            await _body(route, exchange),
+            body,
             exchange.header(b"last-event-id"),
             exchange.header(b"if-none-match"),
             exchange.head,
@@ -296,6 +297,9 @@ class Endpoint:
             exchange.known,
             exchange.caller,
             route.name,
+            signature=self._serving.signatures.evidence(exchange.known, exchange.head, exchange.said)
+            if route.audited
+            else None,
             gone=exchange.gone,
         )
         answer = await self._idempotency.answered(call, route, exchange.said, route.handler)

@@ -52,7 +52,9 @@ def recorded(
 ) -> Operate:
     """The same for a change of access, whose parameters are the change itself."""
     assert call.principal is not None
-    more = {name: value for name, value in (("before", before), ("after", after)) if value is not None}
+    signed = None if call.signature is None else {"base": call.signature.base, "sig": call.signature.signature}
+    said = {"before": before, "after": after, "signature": signed}
+    more = {name: value for name, value in said.items() if value is not None}
     return operate(
         call.principal,
         change,

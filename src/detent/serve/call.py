@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from detent.access.scopes import Principal
+from detent.access.signature import Evidence
 from detent.canon import sha256
 from detent.serve.authenticate import Known
 from detent.serve.caller import Caller
@@ -78,6 +79,8 @@ class Call:
     """The route's method and address, as records call it."""
     once: Once | None = None
     """Under an idempotency key: how the answer is kept in the commit of what the request does."""
+    signature: Evidence | None = field(default=None, repr=False)
+    """That the operator signed the request; None where that was not so."""
     gone: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
     """Waits until the caller closes the connection; for a handler that has read the whole body."""
 
@@ -93,8 +96,13 @@ class Call:
 
     @property
     def request_digest(self) -> bytes:
-        """What was asked, in 32 bytes: the method, the address with its query, and the body as it was understood."""
+        """What was asked, in 32 bytes: the method, the address with its query, and the body as it was understood.
+
+        Of a request that the operator signed: what was signed.
+        """
         assert self.caller is not None
+        if self.signature is not None:
+            return sha256(self.signature.base)
         body = "" if not isinstance(self.body, BaseModel) else self.body.model_dump_json()
         return sha256(_REQUEST + f"{self.caller.method} {self.caller.target}\n{body}".encode())
 

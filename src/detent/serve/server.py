@@ -57,6 +57,7 @@ from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
 from detent.serve.notifying import Notifier
 from detent.serve.openapi import described
+from detent.serve.operator_auth import OperatorSignatures
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
 from detent.serve.routes import ALL
@@ -178,6 +179,7 @@ class _Assembly:
             turns=turns,
             enrolling=enrolling,
             origin=home.settings().origin,
+            signatures=OperatorSignatures(lambda: access.state, home.settings().origin, self._parts.clock.wall_ms),
             counters=Counters(),
             hosts=hosts_of(self._listening, self._port),
             openapi=cache(partial(described, self._table)),  # It takes longer than all else at start-up.

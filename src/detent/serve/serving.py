@@ -19,6 +19,7 @@ from detent.serve.ended_jobs import EndedJobs
 from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.notifying import Notifier
+from detent.serve.operator_auth import OperatorSignatures
 from detent.serve.readers import Readers
 from detent.serve.submitting import Submitting
 from detent.serve.turns import Turns
@@ -45,6 +46,7 @@ class Serving:
     alerts: Alerts
     turns: Turns
     enrolling: Enrolling
+    signatures: OperatorSignatures
     origin: str
     """The name of the ledger."""
     counters: Counters

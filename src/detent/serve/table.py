@@ -30,6 +30,8 @@ _ALWAYS: Final = (
 )
 _WITH_CREDENTIAL: Final = ("UNAUTHENTICATED", "FORBIDDEN", "CSRF_REFUSED", "WORKSPACE_MISMATCH")
 _WITH_BODY: Final = ("NOT_STRICT_JSON", "UNSUPPORTED_MEDIA_TYPE")
+_SIGNED: Final = ("CLOCK_SKEW",)
+"""The codes of routes whose requests operators may sign."""
 _WITH_KEY: Final = (
     *("IDEMPOTENCY_KEY_REUSED", "IDEMPOTENCY_KEYS_FULL", "INBOX_FULL", "OUTCOME_UNKNOWN"),
     *("STORE_UNAVAILABLE", "STORE_CORRUPT"),
@@ -98,6 +100,7 @@ class Route:
         codes += ["CSRF_REFUSED"] if self.scope == PUBLIC and self.method != "GET" else []
         codes += _WITH_BODY if self.body is not None else ()
         codes += _WITH_KEY if self.idempotent else ()
+        codes += _SIGNED if self.audited and self.scope not in OWN_CREDENTIAL | {PUBLIC} else ()
         codes += ["UNSUPPORTED_MEDIA_TYPE"] if self.takes else []
         codes += ["NOT_FOUND"] if self.parameters else []  # A path that no id can have.
         return tuple(dict.fromkeys(codes))

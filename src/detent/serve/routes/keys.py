@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from detent.access.changes import (
 from detent.access.cursor import read_cursor, write_cursor
 from detent.access.state import Key
 from detent.access.tokens import SECRET_BYTES, Token
+from detent.canon.crypto import key_id_of
 from detent.errors import InvalidInput
 from detent.owner.names import put_names
 from detent.serve.audit import recorded
@@ -55,6 +57,8 @@ class KeyShown(Shape):
     """The credential that made it."""
     old_secret_until: str | None
     """Until when the secret before the last rotation still counts."""
+    signing_key: str | None
+    """The id of the key with which its holder signs requests: SHA-256 of the public key, as hex digits."""
 
 
 class KeySecret(Shape):
@@ -93,6 +97,8 @@ class KeyBody(Shape):
     """Only for credentials with server:admin."""
     principal: Annotated[str, Field(pattern=PRINCIPAL_PATTERN)] | None = None
     """The member that it acts for; null: it is a principal of its own."""
+    public_key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """The Ed25519 key with which its holder signs requests, as hex digits: `detent keys operator` tells it."""
 
 
 async def _list(call: Call) -> Answer:
@@ -120,6 +126,8 @@ async def _create(call: Call) -> Answer:
     assert principal is not None
     lasts_ms = None if body.expires_days is None else body.expires_days * DAY_MS
     draft = KeyDraft(body.role, body.scopes, lasts_ms, body.never_expires, body.principal)
+    if body.public_key is not None:
+        draft = replace(draft, public_key=bytes.fromhex(body.public_key))
     async with access.changing:
         random = secrets.token_bytes(KEY_RANDOM_BYTES)
         change, token = create_key(access.state, principal, draft, random=random, now_ms=access.now_ms())
@@ -184,6 +192,7 @@ def _shown(call: Call, key: Key) -> KeyShown:
         revoked_at=written_ms(key.revoked_ms),
         made_by=key.made_by,
         old_secret_until=written_ms(key.previous_until_ms) if overlaps else None,
+        signing_key=None if key.public_key is None else key_id_of(key.public_key).hex(),
     )
 
 

@@ -12,6 +12,7 @@ from detent.access.changes import ADMIN, local_principal
 from detent.access.problem import Problem
 from detent.access.scopes import ANY, PUBLIC, Principal
 from detent.access.tokens import LOGIN, Token, read_token
+from detent.canon.crypto import key_id_of
 from detent.errors import InvalidInput
 from detent.serve.audit import operated
 from detent.serve.call import Answer, Call, Shape
@@ -36,6 +37,12 @@ class Me(Shape):
     expires_at: str | None
     csrf: str | None
     """What unsafe requests of a browser say in `Detent-CSRF`; null for a key, which needs none."""
+    signing_key: str | None
+    """The id of the key with which the holder of this API key signs requests; null where it does not."""
+    origin: str
+    """The name of the ledger, which signatures name."""
+    now_ms: int
+    """The server's clock."""
 
 
 class LoginBody(Shape):
@@ -61,7 +68,12 @@ async def _me(call: Call) -> Answer:
     workspaces = access.state.workspaces_of(principal.principal_id)
     if principal.may(ADMIN):
         workspaces = [one.workspace_id for one in access.state.workspaces()]
+    key = access.state.key(principal.credential_id)
+    public_key = None if key is None else key.public_key
     shown = Me(
+        signing_key=None if public_key is None else key_id_of(public_key).hex(),
+        origin=call.serving.origin,
+        now_ms=access.now_ms(),
         principal=principal.principal_id,
         name=access.names().get(principal.principal_id),
         credential=principal.credential_id,
