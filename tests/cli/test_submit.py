@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,14 +114,80 @@ def test_limits_above_the_plan_are_all_refused_and_a_smaller_plan_lowers_the_def
     assert wide["plan"] == "large"
 
 
-def test_a_network_needs_the_grant_of_the_plan_and_a_sandbox_that_has_one(project: Project) -> None:
-    """JOB-040, JOB-041, JOB-072: without a grant it is refused; with one, this machine says that it has none to give."""
+REACH = """\
+import socket
+
+
+def main(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+            return connection.recv(100).decode()
+    except OSError as exc:
+        return type(exc).__name__
+"""
+LISTEN = """\
+import socket
+
+
+def main(port):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return "bound"
+"""
+HIDDEN = """\
+import socket
+
+
+def main(port):
+    try:
+        socket.socket(socket.AF_UNIX)
+    except OSError as exc:
+        left, right = socket.socketpair()
+        left.send(exc.strerror.encode())
+        return right.recv(100).decode()
+    return "made"
+"""
+
+
+@contextmanager
+def greeting() -> Iterator[int]:
+    """A program of the machine that greets callers; gives its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(b"hello from outside")
+
+        threading.Thread(target=greet, daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def reaching(port: int, source: str = REACH, **changes: Any) -> dict[str, Any]:
+    """A job that calls a program of the machine."""
+    return draft(execute(source, parameters={"port": port}), workspace_id="team-b", **changes)
+
+
+@needs_sandbox
+def test_a_network_needs_the_grant_of_the_plan_and_is_off_unless_a_job_asks_for_it(project: Project) -> None:
+    """JOB-040, JOB-041, JOB-072"""
     settings(project, PLANS)
     asked = square(environment={"network_access": "enabled"})
     ungranted = submit(project, asked, code=3)["error"]
     assert (ungranted["code"], ungranted["details"]["path"]) == ("PLAN_EXCEEDED", "environment.network_access")
-    granted = submit(project, {**asked, "workspace_id": "team-b"}, code=2)["error"]
-    assert (granted["code"], granted["details"]["path"]) == ("VALIDATION_ERROR", "environment.network_access")
+    enabled = {"network_access": "enabled"}
+    with greeting() as port:
+        reached = submit(project, reaching(port, environment=enabled), "--wait")
+        cut_off = submit(project, reaching(port), "--wait", code=1)
+        bound = submit(project, reaching(port, LISTEN, environment=enabled), "--wait", code=1)
+        hidden = submit(project, reaching(port, HIDDEN, environment=enabled), "--wait")
+    assert "hello from outside" in json.dumps(reached)
+    assert "SANDBOX_VIOLATION" in json.dumps(cut_off)
+    assert "SANDBOX_VIOLATION" in json.dumps(bound), "a job with a network listens to nobody"
+    assert "not supported" in json.dumps(hidden), "sockets of the machine's own programs stay out of reach"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,18 @@ def test_a_job_that_does_not_fit_is_refused_and_leaves_nothing(
     assert written.json("/v1/counts")["jobs"] == before
 
 
+def test_a_network_is_granted_by_the_plan_of_the_workspace_and_the_grant_is_on_the_ledger(written: Served) -> None:
+    """JOB-041"""
+    asked = {"payload": {**CELL, "document_id": "networked", "environment": {"network_access": "enabled"}}}
+    assert post(written, "/v1/jobs", asked).code == "PLAN_EXCEEDED"
+    for plan, status in (({"network_access": True}, 202), (None, 403)):
+        body = json.dumps({"plan": plan}).encode()
+        assert written.ask("PATCH", "/v1/workspaces/local", body=body).status == 200
+        assert post(written, "/v1/jobs", asked).status == status
+    first, second = written.json("/v1/audit?action=workspace.change&server=true&limit=2")["items"]
+    assert [one["parameters"]["plan"] for one in (first, second)] == [None, {"network_access": True}]
+
+
 def test_every_fault_of_a_payload_is_told_at_its_place(written: Served) -> None:
     payload = {**CELL, "target": {}, "output_spec": {"formats": ["gif"]}}
     errors = post(written, "/v1/jobs", {"payload": payload}).json["errors"]

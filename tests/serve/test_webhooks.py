@@ -265,7 +265,7 @@ def test_a_full_queue_is_told_once_although_the_queue_is_full(place: Place) -> N
 
     until(lambda: len(place.receiver.events("queue.full")) == 1)
     (event,) = place.receiver.events("queue.full")
-    assert (event["workspace"], event["data"]["queue"]) == ("local", "waiting")
+    assert (event["workspace"], event["data"]["queue"]) == ("local", "jobs")
     until(place.is_quiet)
     assert len(place.receiver.got) == 1
     (action,) = place.served.json("/v1/audit?action=queue.full")["items"]

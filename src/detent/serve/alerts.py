@@ -64,7 +64,7 @@ class Alerts:
             return
         self._told_at = {name: at for name, at in self._told_at.items() if now - at < QUIET_SECONDS}
         self._told_at[workspace] = now
-        self._noticed("queue.full", "queue", "waiting", workspace, {"detail": detail})
+        self._noticed("queue.full", "queue", "jobs", workspace, {"detail": detail})
 
     def _noticed(
         self, action: str, kind: str, object_id: str, workspace: str | None, parameters: dict[str, Any]

@@ -90,9 +90,9 @@ def test_a_payload_for_another_environment_is_refused_with_both_names(here: Back
     assert f"'{here.runners.env_version(job_type)}'" in result.error.message
 
 
-def test_network_access_is_refused(here: Backend) -> None:
+def test_network_access_is_refused_to_tools(here: Backend) -> None:
     """JOB-072"""
-    draft = {**DRAFTS["object_execute"], "environment": {"network_access": "enabled"}}
+    draft = {**DRAFTS["object_render"], "environment": {"network_access": "enabled"}}
     result = here.run(draft)
     assert error_of(result) == ("FAILED", "VALIDATION_ERROR", "VALIDATION_ERROR")
 

@@ -41,6 +41,8 @@ from detent.jobs.result import JobResult
 from detent.jobs.status import ErrorCategory, category_of
 
 COPY_BYTES: Final = 1 << 20
+NETWORKED: Final = "object_execute"
+"""The one type of jobs that may have a network; the tools of the others use none."""
 
 RUNNERS: Final[Mapping[str, Runner]] = {
     "object_execute": Execute(),
@@ -132,8 +134,8 @@ class Runners:
         here, asked = self.env_version(payload.job_type), payload.environment.env_version
         if asked != here:
             return unsupported("environment.env_version", f"asks for {asked!r}; this executor is {here!r}")
-        if payload.environment.network_access != "disabled":
-            return unsupported("environment.network_access", "this executor gives no job a network")
+        if payload.environment.network_access != "disabled" and payload.job_type != NETWORKED:
+            return unsupported("environment.network_access", f"only jobs of the type {NETWORKED} get a network")
         return None
 
     def _execute(
@@ -152,6 +154,7 @@ class Runners:
                 limits=self._limits(payload),
                 filename=prepared.filename,
                 runner=prepared.runner,
+                network=payload.environment.network_access == "enabled",
             )
             if attempt.cancelled:
                 return None

@@ -141,6 +141,9 @@ EXAMINED = frozenset(
 )
 """Always reported; init looks at the arguments and decides."""
 
+NETWORK = frozenset("connect sendmmsg recvmmsg".split())
+"""Allowed beyond the list to a job that was granted a network."""
+
 NAMES_A_PROCESS = frozenset("sched_setparam sched_setscheduler sched_setaffinity sched_setattr prlimit64".split())
 """The first argument is the process they change: 0 is the caller, any other is reported, and init judges it. Signals are not
 among them: a pid namespace or Landlock says whom those reach."""

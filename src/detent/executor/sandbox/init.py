@@ -101,6 +101,7 @@ def _set_up(settings: dict[str, Any], spec: dict[str, Any], end: socket.socket, 
             memory_counted=bool(gauges),
             processes_counted=bool(gauges),
             file_bytes_max=spec["disk_bytes"],
+            network=spec["network"] is not None,
         )
     ours, theirs = channel.pair()
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
@@ -223,10 +224,17 @@ def _wall(settings: dict[str, Any], spec: dict[str, Any]) -> None:
     if settings["namespaces"]:
         read, write = ["/"], list(jail.WRITABLE)
     else:
-        read = [*settings["binds"], *(entry[1] for entry in spec["inputs"])]
+        read = [*settings["binds"], *(entry[1] for entry in (*spec["inputs"], *(spec["network"] or ())))]
         write = [spec["directory"]]
     read.append(_ZERO)
-    jail.restrict(settings["landlock_abi"], read=read, run=settings["programs"], write=write, devices=_DEVICES)
+    jail.restrict(
+        settings["landlock_abi"],
+        read=read,
+        run=settings["programs"],
+        write=write,
+        devices=_DEVICES,
+        network=spec["network"] is not None,
+    )
 
 
 # The zero device may only be read: mapped for writing, it gives memory that no process and no quota of files accounts for.

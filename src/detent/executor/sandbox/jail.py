@@ -33,6 +33,13 @@ NAMESPACES = (
     | linux.CLONE_NEWIPC
     | linux.CLONE_NEWUTS
 )
+
+
+def namespaces(*, network: bool) -> int:
+    """The namespaces of a jail's own; with a network it keeps that of the machine."""
+    return NAMESPACES & ~linux.CLONE_NEWNET if network else NAMESPACES
+
+
 UID = 1000
 """The guest's user inside. Outside it is a user with no other process, or the user who runs the supervisor."""
 
@@ -85,6 +92,8 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
     sources = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in settings["binds"]]
     devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
     inputs = [(entry[0], _open_input(settings["outside"], entry)) for entry in spec["inputs"]]
+    # What a resolver and TLS read, for a job that has a network.
+    network = [(entry[0], _open_input(settings["outside"], entry)) for entry in spec["network"] or ()]
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     if settings["uid_base"] is not None:
         os.setgroups([])
@@ -101,7 +110,10 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
         bind("." + path, source, linux.MS_REC if path == settings["runtime"] else 0)
     for name, source in inputs:
         bind(f".{INPUTS}/{name}", source)
-    make_read_only([path for path, _ in sources] + [f"{INPUTS}/{name}" for name, _ in inputs])
+    for path, source in network:
+        bind("." + path, source)
+    shown = [*(path for path, _ in (*sources, *network)), *(f"{INPUTS}/{name}" for name, _ in inputs)]
+    make_read_only(shown)
     for name, source in zip(_DEVICES, devices, strict=True):
         bind(f"./dev/{name}", source)
     os.symlink(TEMPORARY, "./dev/shm")
@@ -117,7 +129,7 @@ def build(settings: dict[str, Any], spec: dict[str, Any]) -> int:
     linux.mount("none", settings["scratch"], "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID)
     os.chdir(settings["scratch"])
     linux.pivot_here()
-    for descriptor in (*devices, *(source for _, source in sources), *(source for _, source in inputs)):
+    for descriptor in (*devices, *(source for _, source in (*sources, *inputs, *network))):
         os.close(descriptor)
     socket.sethostname(HOST_NAME)
     return proc
@@ -165,7 +177,7 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 MAKE_CHAR, MAKE_BLOCK = 64, 2048
 REFER, TRUNCATE, IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
-_NET_ANY, _SCOPE_ANY = 3, 3
+_NET_BIND, _NET_ANY, _SCOPE_ANY = 1, 3, 3
 
 ABI_SIGNALS = 6
 """From this version on a guest cannot signal a process outside."""
@@ -179,10 +191,15 @@ def abi() -> int:
         return 0
 
 
-def restrict(version: int, *, read: list[str], run: list[str], write: list[str], devices: list[str]) -> None:
-    """Confine this process and all it starts to these places, for good. Needs no_new_privs."""
+def restrict(
+    version: int, *, read: list[str], run: list[str], write: list[str], devices: list[str], network: bool = False
+) -> None:
+    """Confine this process and all it starts to these places, for good. Needs no_new_privs.
+
+    With a network it may connect; nothing may listen.
+    """
     handled = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
-    attributes = struct.pack("=QQQ", handled, _NET_ANY, _SCOPE_ANY)
+    attributes = struct.pack("=QQQ", handled, _NET_BIND if network else _NET_ANY, _SCOPE_ANY)
     size = 8 if version < 4 else 16 if version < ABI_SIGNALS else 24
     ruleset = linux.call("landlock_create_ruleset", attributes, size, 0)
     try:

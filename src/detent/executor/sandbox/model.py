@@ -44,6 +44,10 @@ class Profile(StrEnum):
         return len(Profile) - list(Profile).index(self)
 
 
+CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+"""Where a job with a network finds the authorities that TLS trusts, where the machine has them there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Hard limits of one execution. None means that there is none of that kind."""
@@ -116,10 +120,14 @@ class Job:
     filename: str = "main.py"
     runner: str = filter_rules.CODE
     """Whose list of system calls holds: that of untrusted code, or the shorter one of a tool of ours."""
+    network: bool = False
+    """Whether it gets the machine's network: it may connect to everything that the machine reaches, its loopback included."""
 
     def __post_init__(self) -> None:
         if self.runner not in filter_rules.RUNNERS:
             raise InvalidInput(f"runner must be one of {', '.join(filter_rules.RUNNERS)}, not {self.runner!r}")
+        if self.network and self.runner != filter_rules.CODE:
+            raise InvalidInput(f"the runner {self.runner!r} uses no network")
         if (self.source is None) == (self.argv is None):
             raise InvalidInput("a job has either source or argv")
         if self.argv is not None and (not self.argv or self.entry is not None):

@@ -22,7 +22,7 @@ from detent.executor.sandbox import jail as layout
 from detent.executor.sandbox.classify import Facts, Verdict, classify
 from detent.executor.sandbox.collect import alike_fault, link_fault, name_fault
 from detent.executor.sandbox.interpreter import AsOnHost, Inside
-from detent.executor.sandbox.model import Evidence, Execution, Job, OutputFile, Profile, Raised, Stream
+from detent.executor.sandbox.model import CERTIFICATES, Evidence, Execution, Job, OutputFile, Profile, Raised, Stream
 from detent.executor.sandbox.walk import TOO_MANY, UNREADABLE
 from detent.jobs.status import ErrorCategory
 from detent.jobs.work import Usage
@@ -260,6 +260,7 @@ class Running:
                 "PYTHONHASHSEED": "0",
                 "DETENT_INPUTS": f"{directory}/inputs",
                 "DETENT_OUT": f"{directory}/out",
+                **({"SSL_CERT_FILE": CERTIFICATES} if job.network else {}),
                 **job.env,
             },
         }

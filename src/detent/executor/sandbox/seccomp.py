@@ -20,6 +20,7 @@ ALLOW = 0x7FFF0000
 NOTIFY = 0x7FC00000
 ERRNO = 0x00050000
 EPERM, EAGAIN, ENOMEM, EINVAL, ENOTTY, ENOLCK, ENOSYS, EOPNOTSUPP = 1, 11, 12, 22, 25, 37, 38, 95
+EAFNOSUPPORT = 97
 
 SECCOMP_SET_MODE_FILTER = 1
 FLAG_NEW_LISTENER = 8
@@ -40,12 +41,20 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(
-    machine: Machine, *, runner: str, memory_counted: bool, processes_counted: bool, file_bytes_max: int
+    machine: Machine,
+    *,
+    runner: str,
+    memory_counted: bool,
+    processes_counted: bool,
+    file_bytes_max: int,
+    network: bool = False,
 ) -> bytes:
     """The filter of a runner's guests as the kernel takes it.
 
     Where no cgroup counts memory, large and shared mappings are reported; where none counts processes, every new one is.
-    ``file_bytes_max`` is the size beyond which a file may not even seem to reach.
+    ``file_bytes_max`` is the size beyond which a file may not even seem to reach. ``network``: sockets of the internet may be made and
+    connected. A call that is looked at could be changed behind the look, so none is: a guest with a network gets no AF_UNIX socket
+    that is not half of a pair, and every socket that it can connect is one of the internet.
     """
     code: list[Instruction] = [
         (_LD, 0, 0, _ARCH),
@@ -59,7 +68,11 @@ def program(
     fixed = dict.fromkeys(filter_rules.DENIED, ERRNO | EPERM)
     fixed |= dict.fromkeys(allowed, ALLOW)
     fixed |= dict.fromkeys(filter_rules.NEVER | filter_rules.EXAMINED, NOTIFY)
-    for name, block in _special(memory_counted, processes_counted, file_bytes_max).items():
+    blocks = _special(memory_counted, processes_counted, file_bytes_max)
+    if network:
+        blocks |= {"socket": _internet(), "sendto": [_ret(ALLOW)]}
+        fixed |= dict.fromkeys(filter_rules.NETWORK, ALLOW)
+    for name, block in blocks.items():
         answer = fixed.pop(name, ERRNO | ENOSYS)
         if name in machine.numbers:
             shown = block if name in allowed else _narrowed(block, answer)
@@ -236,6 +249,21 @@ def _local_stream() -> list[Instruction]:
         (_JEQ, 0, 1, 5),  # SOCK_SEQPACKET
         _ret(ALLOW),
         _ret(NOTIFY),
+    ]
+
+
+def _internet() -> list[Instruction]:
+    """Streams and datagrams of AF_INET and AF_INET6. Resolvers try other families, too, and do without them."""
+    return [
+        _low(0),
+        (_JEQ, 1, 0, 2),
+        (_JEQ, 0, 5, 10),
+        _low(1),
+        (_AND, 0, 0, 0xF),
+        (_JEQ, 1, 0, 1),  # SOCK_STREAM
+        (_JEQ, 0, 1, 2),  # SOCK_DGRAM
+        _ret(ALLOW),
+        _ret(ERRNO | EAFNOSUPPORT),
     ]
 
 

@@ -100,8 +100,8 @@ class Spawner:
         except channel.Closed:
             return False
         if kind == channel.SPEC and len(descriptors) == 1:
-            number, memory_bytes, processes = (int(word) for word in data.split())
-            self._spawn(descriptors[0], number, memory_bytes, processes)
+            number, memory_bytes, processes, network = (int(word) for word in data.split())
+            self._spawn(descriptors[0], number, memory_bytes, processes, network=bool(network))
         elif kind == channel.REPORT:
             self._settle()
         return True
@@ -111,7 +111,7 @@ class Spawner:
         self._reap()
         channel.send_json(self.control, channel.REPORT, {"jails": sorted(self.jails), "leftover": self.leftover})
 
-    def _spawn(self, end: int, number: int, memory_bytes: int, processes: int) -> None:
+    def _spawn(self, end: int, number: int, memory_bytes: int, processes: int, *, network: bool) -> None:
         group = f"{self.settings['group']}-{number}"
         if len(self.jails) >= JAILS_MAX:
             self._tell(end, channel.FAILED, b"too many jails")
@@ -127,7 +127,7 @@ class Spawner:
         namespaces = self.settings["namespaces"]
         go_read, go_write = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = linux.clone(jail.NAMESPACES if namespaces else 0)
+            pid = linux.clone(jail.namespaces(network=network) if namespaces else 0)
         except OSError as exc:
             for descriptor in (go_read, go_write):
                 os.close(descriptor)

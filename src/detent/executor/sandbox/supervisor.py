@@ -31,7 +31,7 @@ from detent.executor.sandbox import cgroup, channel, collect, enter, filter_rule
 from detent.executor.sandbox.capabilities import Capabilities, group_place, probe, profile_of
 from detent.executor.sandbox.collect import Staging, name_fault
 from detent.executor.sandbox.interpreter import RUNTIME, AsOnHost, Inside, Interpreter, readable_by_others
-from detent.executor.sandbox.model import DEFAULT_REQUIRED, Execution, Job, Limits, Profile
+from detent.executor.sandbox.model import CERTIFICATES, DEFAULT_REQUIRED, Execution, Job, Limits, Profile
 from detent.executor.sandbox.running import Jail, OnOutput, Running
 
 START_SECONDS_MAX: Final = 30
@@ -40,6 +40,8 @@ UID_BASE: Final = 2_000_000_000
 UID_COUNT: Final = 100_000
 _NOBODY: Final = 65_534
 _PRELOADED: Final = ("traceback", "linecache", "math", "re", "collections", "functools", "threading")
+NETWORK_FILES: Final = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", CERTIFICATES)
+"""Files of the machine that a job with a network may read."""
 
 
 class SandboxFailed(DetentError):
@@ -354,13 +356,16 @@ class Sandbox:
         limits, warm = job.limits, self.warm_limits
         fits = (limits.disk_bytes, limits.disk_files) == (warm.disk_bytes, warm.disk_files)
         with self._lock:
-            if fits and not inputs and job.runner == filter_rules.CODE and self._ready:
+            if fits and not inputs and not job.network and job.runner == filter_rules.CODE and self._ready:
                 return self._ready.popleft()
-        return self._spawn(self._spec(limits, inputs, job.runner))
+        return self._spawn(self._spec(limits, inputs, job.runner, network=job.network))
 
-    def _spec(self, limits: Limits, inputs: list[list[Any]], runner: str = filter_rules.CODE) -> dict[str, Any]:
+    def _spec(
+        self, limits: Limits, inputs: list[list[Any]], runner: str = filter_rules.CODE, *, network: bool = False
+    ) -> dict[str, Any]:
         return {
             "runner": runner,
+            "network": network_files() if network else None,
             "disk_bytes": limits.disk_bytes,
             "disk_files": limits.disk_files,
             "memory_bytes": limits.memory_bytes,
@@ -380,7 +385,12 @@ class Sandbox:
             with self._lock:
                 if self._closed:
                     raise SandboxFailed("the supervisor is closed")
-                request = b"%d %d %d" % (number, spec["memory_bytes"], spec["processes"] + 1)
+                request = b"%d %d %d %d" % (
+                    number,
+                    spec["memory_bytes"],
+                    spec["processes"] + 1,
+                    spec["network"] is not None,
+                )
                 channel.send(self._control, channel.SPEC, request, (theirs.fileno(),))
             channel.send_json(ours, channel.SPEC, spec)
         except channel.Closed as exc:
@@ -406,6 +416,18 @@ class Sandbox:
             for path in (directory, directory / "out", directory / "tmp"):
                 os.chown(path, self._settings["uid_base"], self._settings["uid_base"])
         return directory
+
+
+def network_files() -> list[list[Any]]:
+    """What a resolver and TLS read, as far as the machine has it: the path, where it really lies, device and inode."""
+    found: list[list[Any]] = []
+    for name in NETWORK_FILES:
+        with contextlib.suppress(OSError):
+            path = Path(name).resolve(strict=True)
+            facts = path.stat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_mode & stat.S_IROTH:
+                found.append([name, str(path), facts.st_dev, facts.st_ino])
+    return found
 
 
 def _first_words(end: socket.socket) -> tuple[bytes, bytes]:

@@ -19,10 +19,11 @@ from detent.contract.model_fields import in_plain_words
 from detent.contract.references import PARAM, replaced
 from detent.contract.words import shown
 from detent.executor.runners.model import RunnerFailure
-from detent.executor.runners.runners import RUNNERS
+from detent.executor.runners.runners import NETWORKED, RUNNERS
 from detent.jobs.fields import Misplaced, place_of, version_fault
 from detent.jobs.payload import LOCAL_USER, JobPayload, JobType
 
+NETWORK: Final = ("environment", "network_access")
 _HINT: Final = "see docs/jobs.md for what a payload holds"
 _ANY_JOB: Final = "00000000-0000-8000-8000-000000000000"
 _IDS: Final = (("job_id",), ("retry_of",))
@@ -46,6 +47,11 @@ def job_faults(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> li
     if payload.requested_by is not None and payload.requested_by.user_id != LOCAL_USER:
         said = f"the user who asks is {LOCAL_USER!r} in every home"
         faults = [JobFault(("requested_by", "user_id"), said, "leave requested_by out")]
+    if payload.environment.network_access != "disabled":
+        hint = (
+            "leave it out, and fetch what is needed in a step before; `detent submit` and POST /v1/jobs take such a job"
+        )
+        faults = [*faults, JobFault(NETWORK, "a step of a contract gets no network", hint)]
     return [*faults, *platform_faults(payload)]
 
 
@@ -101,9 +107,8 @@ def _name(path: Path) -> str:
 
 def platform_faults(payload: JobPayload) -> Iterator[JobFault]:
     """What the runners of this machine do not take."""
-    if payload.environment.network_access != "disabled":
-        where = ("environment", "network_access")
-        yield JobFault(where, "no job gets a network here", "leave it out, and fetch what is needed in a step before")
+    if payload.environment.network_access != "disabled" and payload.job_type != NETWORKED:
+        yield JobFault(NETWORK, f"only jobs of the type {NETWORKED} get a network", "leave it out")
     prepared = RUNNERS[payload.job_type].prepare(payload)
     if isinstance(prepared, RunnerFailure):
         path = _steps(str(prepared.details.get("path", "")))
