@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from detent.canon import digest_text, sha256
+from detent.jobs.source_tree import TreeFile, source_tree
+from detent.store.trees import laid_out
 from tests.cli.conftest import Cli
 from tests.cli.test_app import outside
+
+TREE = {"a.txt": b"a", "hello.yaml": b"name: hello\nsteps: [{id: hi, run: {shell: echo hi}}]\n"}
 
 
 def test_garbage_is_shown_then_taken_away(cli: Cli) -> None:
@@ -21,6 +25,18 @@ def test_garbage_is_shown_then_taken_away(cli: Cli) -> None:
     assert digest_text(sha256(data)) in out
     assert cli.json("gc", "--grace", "0")["garbage"] == []
     assert cli("verify").code == 0
+
+
+def test_a_source_tree_that_no_run_names_is_taken_away_after_the_grace(cli: Cli) -> None:
+    home = cli.played.home
+    files = [TreeFile(name, home.content_files().put(data), len(data), executable=False) for name, data in TREE.items()]
+    unnamed, named = (laid_out(home.path, source_tree(files[:count]), home.content_files()) for count in (1, 2))
+    assert cli("run", str(named / "hello.yaml")).code == 0
+    assert cli.json("gc")["source_trees"] == [], "both are young"
+    dry = cli.json("gc", "--grace", "0", "--dry-run")
+    assert (dry["source_trees"], unnamed.is_dir()) == ([unnamed.name], True)
+    assert cli.json("gc", "--grace", "0")["source_trees"] == [unnamed.name]
+    assert (unnamed.exists(), named.is_dir()) == (False, True)
 
 
 @pytest.mark.parametrize(("grace", "gone"), [("0s", 1), ("0", 1), ("0.5h", 0), ("3600", 0)])

@@ -262,6 +262,14 @@ def test_a_run_takes_its_code_from_a_source_tree(served: Served, laboured: Labou
     assert ended(served, reply.json["run_id"]) == "succeeded"
     (job,) = served.json(f"/v1/jobs?run={reply.json['run_id']}")["items"]
     assert served.json(f"/v1/jobs/{job['job_id']}")["value"] == "from the tree: hi"
+    laid_out = laboured.home.path / "trees" / first["tree"].removeprefix("sha256:") / "flows" / "treed.py"
+    laid_out.chmod(0o644)
+    laid_out.write_bytes(code.replace(b"from the tree", b"from an enemy"))
+    again = post(served, "/v1/runs?wait=60", {**run, "params": {**run["params"], "word": "again"}}).json["run_id"]
+    assert ended(served, again) == "succeeded"
+    assert laid_out.read_bytes() == code
+    (job,) = served.json(f"/v1/jobs?run={again}")["items"]
+    assert served.json(f"/v1/jobs/{job['job_id']}")["value"] == "from the tree: again"
     absent = post(served, "/v1/runs", {**run, "contract": {"tree": first["tree"], "entry": "../note.yaml"}})
     assert (absent.status, absent.code) == (422, "TREE_INVALID")
     for path in ("../x", "/etc/passwd", "a/../b", "a\\b"):

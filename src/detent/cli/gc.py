@@ -43,6 +43,7 @@ def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
         "garbage": [{"digest": digest_text(digest), "place": place} for digest, place in done.garbage],
         "size_bytes": done.size_bytes,
         "unfinished_files": done.unfinished,
+        "source_trees": list(done.trees),
     }
 
     def draw(page: Page) -> None:
@@ -51,6 +52,8 @@ def command(shell: Shell, *, dry_run: bool, grace: str) -> int:
         page.line(Cell(verb, GOOD), f" {what} of content that no record refers to, {size_text(done.size_bytes)}")
         for digest, place in done.garbage:
             page.line("  ", digest_text(digest), Cell(f"  {place}", FAINT))
+        if done.trees:
+            page.line(f"  and {count_text(len(done.trees), 'source tree')} that no run names")
         if done.unfinished:
             page.line(f"  and {count_text(done.unfinished, 'unfinished file')}")
 

@@ -34,6 +34,7 @@ from detent.runs.erasable import Holders, content_of_jobs, content_of_run, holde
 from detent.store.api import StoreReader
 from detent.store.content import ContentFiles
 from detent.store.sqlite.database import empty_wal
+from detent.store.trees import old_trees, remove_tree
 from detent.store.uploads import Uploads, uploads_kept
 from detent.words.states import word_of
 
@@ -82,6 +83,8 @@ class Collected:
     size_bytes: int
     unfinished: int
     """Files that interrupted writes had left behind."""
+    trees: tuple[str, ...] = ()
+    """Source trees that no run and no job names, by their digests."""
 
 
 def erase(
@@ -272,10 +275,28 @@ def collect(
                 content, content.digests(), lambda digest: digest in uploaded or young(files.path(digest))
             )
             size = sum(_size(reader, files, digest) or 0 for digest, _ in garbage)
+            trees = unnamed_trees(content, old_trees(home.path, young))
         if not dry_run:
+            size += sum(map(remove_tree, trees))
             taken = sum(files.erase(digest) for digest, place in garbage if place == "file")
             _remove(chosen, home, [digest for digest, place in garbage if place == "database"], taken + unfinished)
-        return Collected(tuple(garbage), size, unfinished)
+        return Collected(tuple(garbage), size, unfinished, tuple(path.name for path in trees))
+
+
+def unnamed_trees(content: Content, trees: Sequence[Path]) -> list[Path]:
+    """Those of these source trees that neither the inputs of a run nor the payload of a job names, by path or digest."""
+    names = {path.name.encode(): path for path in trees}
+
+    def strike(digest: bytes) -> None:
+        data = content.get(digest)
+        for name in [name for name in names if data is not None and name in data]:
+            del names[name]
+
+    for run in content.reader.runs() if names else ():
+        strike(Run.decode(run.body).inputs_digest)
+    for job in content.reader.jobs() if names else ():
+        strike(Job.read(job.body).payload_digest)
+    return list(names.values())
 
 
 def _remove(parts: Parts, home: Home, digests: Sequence[bytes], taken: int) -> None:
