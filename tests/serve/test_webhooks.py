@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import ssl
 import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -270,6 +271,25 @@ def test_a_full_queue_is_told_once_although_the_queue_is_full(place: Place) -> N
     assert len(place.receiver.got) == 1
     (action,) = place.served.json("/v1/audit?action=queue.full")["items"]
     assert (action["principal"], action["record"]) == ("p_server", event["position"])
+
+
+def test_a_ledger_that_does_not_verify_is_told(place: Place) -> None:
+    place.run_job()
+    place.hook("verify.failed")
+    change = "UPDATE jobs SET tick = tick {} 1 WHERE job_no = (SELECT min(job_no) FROM jobs)"
+    with closing(sqlite3.connect(place.played.home.ledger, timeout=ANSWER_SECONDS)) as ledger:
+        ledger.execute(change.format("+"))
+        ledger.commit()
+        assert place.post("/v1/ledger/verify", {}).status == 202
+        until(lambda: bool(place.receiver.events("verify.failed")))
+        ledger.execute(change.format("-"))
+        ledger.commit()
+    (event,) = place.receiver.events("verify.failed")
+    assert (event["workspace"], event["data"]["ledger"], event["data"]["findings"] >= 1) == ("local", "ledger", True)
+    assert place.post("/v1/ledger/verify", {}).status == 202
+    until(lambda: place.served.json("/v1/ledger/verify")["state"] == "done")
+    assert place.served.json("/v1/ledger/verify")["ok"]
+    assert len(place.receiver.events("verify.failed")) == 1
 
 
 def test_deliveries_have_pauses_of_a_second_to_six_hours_where_the_settings_name_no_others(shared: Shared) -> None:

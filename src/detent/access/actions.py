@@ -21,7 +21,7 @@ ACTIONS: Final = frozenset(
         *("worker.enrol", "worker.drain", "worker.retire", "worker.lost", "worker.mismatch"),
         *("job.cancel", "job.retry", "job.erase", "run.cancel", "run.retry"),
         *("session.open", "session.close", "schedule.create", "schedule.delete", "schedule.pause", "schedule.resume"),
-        "queue.full",
+        *("queue.full", "verify.failed"),
         *("export", "verify", "erase", "config.changed", "trust.changed"),
         *("server.started", "server.stopped", "server.drained"),
     }

@@ -1,4 +1,5 @@
-"""What a server notices by itself and operators want to be told: a worker that fell silent, and a full queue.
+"""What a server notices by itself and operators want to be told: a worker that fell silent, a full queue, a
+ledger that does not verify.
 
 Each is an `operated` record of the server's own. So webhooks hear of it like of everything else, by a position of the ledger: once, and also
 after a crash. A worker is lost once for each silence; a full queue is told once a minute for each workspace.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from detent.access.changes import Change
@@ -65,6 +66,12 @@ class Alerts:
         self._told_at = {name: at for name, at in self._told_at.items() if now - at < QUIET_SECONDS}
         self._told_at[workspace] = now
         self._noticed("queue.full", "queue", "jobs", workspace, {"detail": detail})
+
+    def verify_failed(self, report: Mapping[str, Any]) -> None:
+        """A verification of the whole ledger found something."""
+        findings = [str(one["code"]) for one in report["findings"]]
+        said = {"findings": len(findings), "first": findings[0] if findings else None}
+        self._noticed("verify.failed", "ledger", "ledger", None, said)
 
     def _noticed(
         self, action: str, kind: str, object_id: str, workspace: str | None, parameters: dict[str, Any]

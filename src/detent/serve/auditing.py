@@ -58,8 +58,11 @@ class Bundle(NamedTuple):
 class Auditing:
     """Has bundles written and ledgers verified. For the HTTP loop alone."""
 
-    def __init__(self, home: Home, now_ms: Callable[[], int]) -> None:
-        self._home, self._now_ms = home, now_ms
+    def __init__(
+        self, home: Home, now_ms: Callable[[], int], on_failed: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> None:
+        """``on_failed`` is told the report of a whole ledger that does not verify."""
+        self._home, self._now_ms, self._on_failed = home, now_ms, on_failed
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turns: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
@@ -112,6 +115,8 @@ class Auditing:
             async with self._turn(workspace):
                 told.report = await self._child(VERIFY, run_id, None)
             told.state = DONE
+            if run_id is None and not told.report["ok"]:
+                self._on_failed(told.report)
         except DetentError as exc:
             told.state, told.error = FAILED, str(exc)
         finally:

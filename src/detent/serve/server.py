@@ -163,6 +163,7 @@ class _Assembly:
         turns = Turns(session, work.backend, hub.draining)
         enrolling = Enrolling(home, session, turns)
         turns.follow = enrolling.take_in
+        alerts = Alerts(session, turns.fleet)
         return Serving(
             writer=writer,
             budgets=budgets,
@@ -173,7 +174,7 @@ class _Assembly:
             readers=readers,
             hub=hub,
             notifier=Notifier(home.path, hub, readers, writer, access, work.backend, turns.fleet),
-            alerts=Alerts(session, turns.fleet),
+            alerts=alerts,
             uploads=Uploading(home, access.quota),
             downloads=self._downloads,
             turns=turns,
@@ -187,7 +188,7 @@ class _Assembly:
             broken=self._stop_for,
             driving=self._driving,
             ended_jobs=EndedJobs(),
-            auditing=Auditing(self._home, self._parts.clock.wall_ms),
+            auditing=Auditing(self._home, self._parts.clock.wall_ms, alerts.verify_failed),
         )
 
     def application(self, serving: Serving, log: TextIO | None) -> Application:

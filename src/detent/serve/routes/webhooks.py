@@ -22,7 +22,7 @@ from detent.serve.table import READING, Route
 from detent.serve.times import written_ms
 from detent.serve.writing import Writing
 
-EventName = Literal["job.ended", "run.ended", "worker.lost", "queue.full"]
+EventName = Literal["job.ended", "run.ended", "worker.lost", "queue.full", "verify.failed"]
 assert EventName.__args__ == EVENTS  # type: ignore[attr-defined]
 _COMMITTING: Final = ("STORE_UNAVAILABLE", "OUTCOME_UNKNOWN")
 
@@ -33,8 +33,8 @@ class WebhookBody(Shape):
     url: Annotated[str, Field(min_length=1, max_length=URL_CHARS_MAX)]
     """Where events go: https, and an address of the public internet."""
     events: Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
-    """`job.ended` for jobs that were submitted alone, `run.ended` for runs; `worker.lost` and `queue.full` for what the server
-    notices."""
+    """`job.ended` for jobs that were submitted alone, `run.ended` for runs; `worker.lost`, `queue.full` and `verify.failed` for what the
+    server notices."""
     signature: Literal["ed25519", "hmac"] = "ed25519"
 
 
