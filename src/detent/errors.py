@@ -98,6 +98,9 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "INVALID_PARAMS": Code("sched", "an argument has a wrong type or range", EXIT_INVALID, 400, False, None),
         "POOL_UNREADY": Code("sched", "the pool is not ready yet", EXIT_REFUSED, 503, True, None),
         "QUEUE_FULL": Code("sched", "the queue has no room", EXIT_REFUSED, 429, True, None),
+        "LIMIT_TENANT": Code(
+            "sched", "the workspace has as many waiting jobs as it may", EXIT_REFUSED, 429, True, None
+        ),
         "NO_FEASIBLE_POOL": Code("sched", "no pool could ever run this", EXIT_REFUSED, 422, False, None),
         "CTX_TOO_LONG": Code("sched", "the context is longer than the model's", EXIT_REFUSED, 422, False, None),
         "TOKEN_BUDGET_EXCEEDED": Code("sched", "the request asks for too many tokens", EXIT_REFUSED, 422, False, None),
@@ -345,6 +348,10 @@ class QueueFull(RequestRefused):
     """The queue had no room for a job; wait for results, then submit again."""
 
     code = "QUEUE_FULL"
+
+
+NO_ROOM: Final = frozenset({"QUEUE_FULL", "LIMIT_TENANT"})
+"""Refusals of a submission that may be made again when something has left the queue."""
 
 
 class InboxFull(RequestRefused):

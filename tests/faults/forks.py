@@ -38,7 +38,7 @@ class ForkedProcess:
     lock = threading.Lock()
 
     def __init__(self, line: Sequence[str], *, pass_fds: Sequence[int], cwd: str | None, **_: object) -> None:
-        self._end, theirs = socket.socketpair()
+        self._end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (lifeline,) = pass_fds
         asked = json.dumps({"words": list(line[2:]), "cwd": cwd, "lifeline": lifeline}).encode()
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno(), lifeline]))]

@@ -127,8 +127,8 @@ class Site:
             settings=SETTINGS,
         )
         eventually(lambda: started.has_ended or b"\n" in out.read_bytes(), "the server listens")
-        assert not started.has_ended, out.with_suffix(".err").read_text()[-2_000:]
-        told = json.loads(out.read_text())
+        told = json.loads(out.read_text() or "{}")
+        assert "url" in told, (told, self._said())
         self.token = Path(told["token_file"]).read_text().strip()
         self.port = int(told["url"].rpartition(":")[2])
         self._up.set()
@@ -157,9 +157,13 @@ class Site:
         """The children of a name that the server has now, or will have in a moment."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while not (pids := forks.offspring(self.server.pid, name)):
-            assert time.monotonic() < deadline, f"the server has no {name}"
+            assert time.monotonic() < deadline, f"the server has no {name}: {self._said()}"
             time.sleep(0.01)
         return pids
+
+    def _said(self) -> str:
+        """What the server and its children wrote at last."""
+        return (self.laboured.directory / f"server-{self._starts}.err").read_text()[-2_000:]
 
     def _draw(self, name: str) -> Asked:
         place = str(self.laboured.directory)

@@ -61,6 +61,7 @@ def test_every_setting_changes_the_hash() -> None:
     changes: dict[str, Any] = {
         "capacities": (1, *[256] * 9),
         "capacity_total": 9,
+        "capacity_per_tenant": 9,
         "admission_policy": "shed-low-priority",
         "placement_order": "pack",
         "pinning_allowed": False,
@@ -124,3 +125,17 @@ def test_a_stored_policy_has_every_field_and_no_other(name: str) -> None:
     for wrong in ("?", 1.5, [], {}, b""):
         with pytest.raises(InvalidInput):
             SchedulingPolicy.from_map({**stored, name: wrong})
+
+
+def test_a_bound_for_each_tenant_is_part_of_the_policy_only_where_there_is_one() -> None:
+    """Ledgers written before there was such a bound keep their `queue_policy_hash`."""
+    plain, bound = SchedulingPolicy(), SchedulingPolicy.from_settings({"capacity_per_tenant": 7})
+    assert "capacity_per_tenant" not in plain.to_map()
+    assert bound.to_map() == {**plain.to_map(), "capacity_per_tenant": 7}
+    assert SchedulingPolicy.decode(bound.encode()) == bound
+    assert bound.hash() != plain.hash()
+    for wrong in (0, -1, True, "7"):
+        with pytest.raises(InvalidInput):
+            SchedulingPolicy.from_settings({"capacity_per_tenant": wrong})
+    with pytest.raises(InvalidInput):
+        SchedulingPolicy.from_map({**plain.to_map(), "capacity_per_tenant": None})

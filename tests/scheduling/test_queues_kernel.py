@@ -6,6 +6,7 @@ import pytest
 
 from detent.kernel import Kernel, MemoryHistory, QueuePolicy, checkpoint, restore
 from detent.scheduling import Scheduler
+from detent.scheduling.policy import SchedulingPolicy
 from tests.kernel.builders import Scene, config, waiting_retries
 
 
@@ -82,3 +83,30 @@ def test_a_restored_kernel_goes_on_with_the_same_queue() -> None:
         one.submit("later", priority=5)
         assert one.claim(1)
     assert checkpoint(copy.kernel) == checkpoint(scene.kernel)
+
+
+@pytest.mark.parametrize("policy", ["reject", "drop-lru", "shed-low-priority"])
+def test_a_tenant_at_its_bound_is_refused_and_displaces_no_one(policy: str) -> None:
+    """The bound counts jobs that wait: what runs has left the queue, what is tried again counts and is never refused."""
+    settings = SchedulingPolicy.from_settings({"capacity": 9, "admission_policy": policy, "capacity_per_tenant": 2})
+    bound = config(queue=settings.queue_policy(), scheduling=settings.to_map())
+    scene = Scene(kernel=Kernel(bound, make_queue=Scheduler, history=MemoryHistory()))
+    for job_id in ("one", "two"):
+        assert scene.submit(job_id, tenant_id="flood", max_retries=2).ok
+    refusal = scene.submit("three", tenant_id="flood", priority=9).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.details["waiting"]) == ("LIMIT_TENANT", 2)
+    assert scene.submit("other", tenant_id="calm").ok
+    assert scene.kernel.queued == {"flood": 2, "calm": 1}
+    (grant,) = scene.claim()
+    assert scene.submit("three", tenant_id="flood").ok, "one has left the queue"
+    scene.fail(grant)
+    scene.at(50_000)
+    assert scene.kernel.queued == {"flood": 3, "calm": 1}
+    assert not scene.submit("four", tenant_id="flood").ok
+    copy = restore(checkpoint(scene.kernel), make_queue=Scheduler, history=scene.kernel.history)
+    assert copy.queued == scene.kernel.queued
+    while scene.claim():
+        pass
+    assert scene.kernel.queued == {}
+    scene.kernel.check()

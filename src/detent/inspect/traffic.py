@@ -297,6 +297,7 @@ class Recorder:
             manifest.may_be_evicted,
             manifest.pool_pin,
             submit.request,
+            tenant_id=manifest.tenant_id,
         )
         lease = config.leases.get(manifest.lease_policy_id)
         lease_ticks = life.lease_ticks or (0 if lease is None else lease.lease_ttl_ticks)

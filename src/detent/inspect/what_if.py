@@ -30,6 +30,7 @@ from detent.words.quantities import count_text
 ADMISSION_CODES: Final = frozenset(
     {
         "QUEUE_FULL",
+        "LIMIT_TENANT",
         "POOL_UNREADY",
         "NO_FEASIBLE_POOL",
         "CTX_TOO_LONG",

@@ -81,6 +81,8 @@ def submit(kernel: PartitionState, command: cmd.Submit, out: Outcome) -> None:
             manifest.pool_pin,
             command.request,
             kernel.crowded(),
+            manifest.tenant_id,
+            kernel.queued.get(manifest.tenant_id, 0),
         )
     )
     if not isinstance(placed, Enqueued):

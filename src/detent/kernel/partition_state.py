@@ -56,6 +56,8 @@ class PartitionState:
         self.history: History = history if history is not None else MemoryHistory()
         self.jobs: dict[str, Job] = {}
         self.runs: dict[str, Run] = {}
+        self.queued: dict[str, int] = {}
+        """How many jobs of each tenant wait in the queue; those without any are left out."""
         self.metrics = Metrics()
         self.tick = 0
         self.trace_length = 0
@@ -129,6 +131,8 @@ class PartitionState:
         queued = sum(1 for job in self.jobs.values() if job.state == "QUEUED")
         if queued != len(self.queue):
             raise InvariantBroken(f"{queued} jobs are QUEUED, the queue holds {len(self.queue)}")
+        if self.queued != Counter(job.tenant_id for job in self.jobs.values() if job.state == "QUEUED"):
+            raise InvariantBroken("the tenants' counts of waiting jobs are not those of the jobs")
         alive = Counter(job.run_id for job in self.jobs.values() if job.run_id is not None)
         if alive != Counter({run_id: run.live_jobs for run_id, run in self.runs.items()}):
             raise InvariantBroken("the runs' counts of live jobs are not those of the jobs")
@@ -229,6 +233,7 @@ class PartitionState:
         """Take a new job into the table."""
         self.jobs[job.job_id] = job
         self.metrics.states["QUEUED"] += 1
+        self.queued[job.tenant_id] = self.queued.get(job.tenant_id, 0) + 1
         self._touched[job.job_id] = (job, -1)
 
     def move(  # noqa: PLR0913 - one parameter for each field of the record that varies
@@ -296,6 +301,10 @@ class PartitionState:
         states = self.metrics.states
         states[from_state] -= 1
         states[to_state] += 1
+        if from_state == "QUEUED":
+            self._count_waiting(job.tenant_id, -1)
+        elif to_state == "QUEUED":
+            self._count_waiting(job.tenant_id, 1)
         self.metrics.transitions[from_state, to_state] += 1
         if to_state in TERMINAL_NAMES:
             self._end(job)
@@ -335,12 +344,13 @@ class PartitionState:
         self.queue.restore(snapshot)
 
     def rebuild_timers(self) -> None:
-        """Derive timers and waiting retries from the jobs, after a restore.
+        """Derive timers, waiting retries and the tenants' counts from the jobs, after a restore.
 
         A retry that is due and has room has not been looked at yet (its delay was 0): that is for `_pass_time`, before
         the next command. One without room has been, or would find none.
         """
         self._timers, self._waiting = [], {}
+        self.queued = dict(Counter(job.tenant_id for job in self.jobs.values() if job.state == "QUEUED"))
         for job in self.jobs.values():
             if job.state == "RUNNING" and job.lease_expiry is not None:
                 self._timers.append((job.lease_expiry, job.job_id, job.transition_seq))
@@ -386,6 +396,13 @@ class PartitionState:
             else:
                 job.failures += 1
             self.schedule(job.ready_tick, job)
+
+    def _count_waiting(self, tenant_id: str, change: int) -> None:
+        count = self.queued.get(tenant_id, 0) + change
+        if count:
+            self.queued[tenant_id] = count
+        else:
+            del self.queued[tenant_id]
 
     def _end(self, job: Job) -> None:
         del self.jobs[job.job_id]

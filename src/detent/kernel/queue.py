@@ -42,6 +42,9 @@ class Arrival(NamedTuple):
     """What the submitter asks of the place where it runs, as the scheduler reads it; None: nothing in particular."""
     crowded: Collection[Hashable] = ()
     """Lines in which jobs that are tried again wait for room; no new job may make room for itself there (X-042)."""
+    tenant_id: str = ""
+    tenant_waiting: int = 0
+    """How many jobs of the same tenant wait already."""
 
 
 class Placed(NamedTuple):

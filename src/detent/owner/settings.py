@@ -50,6 +50,8 @@ root = "{root}"
 [queue]
 capacity_per_class = 256
 capacity_total = 2560
+# Waiting jobs that one workspace may have, so that one that floods the queue leaves room for the others:
+# capacity_per_tenant = 1000
 # When it is full: "reject" the newcomer, "drop-lru" the oldest, or "shed-low-priority" for a higher class.
 admission_policy = "reject"
 
@@ -137,7 +139,7 @@ ACCESS_RATES = (
 ACCESS_RATE_MAX = 1_000_000
 _SECTIONS: dict[str, frozenset[str] | None] = {
     "ledger": frozenset({"origin", "root"}),
-    "queue": frozenset({"capacity_per_class", "capacity_total", "admission_policy"}),
+    "queue": frozenset({"capacity_per_class", "capacity_total", "capacity_per_tenant", "admission_policy"}),
     "scheduling": None,
     "leases": None,
     "backoffs": None,

@@ -22,7 +22,7 @@ from detent.canon.late import dataclass
 from detent.canon.strict_json import JSON_BYTES_MAX
 from detent.contract.findings import path_text
 from detent.contract.model import JobFault
-from detent.errors import DetentError, InvalidInput, Refused, error_of
+from detent.errors import NO_ROOM, DetentError, InvalidInput, Refused, error_of
 from detent.jobs.complete import complete_payload, ingredients
 from detent.jobs.dedupe import (
     SUPERSEDED,
@@ -55,7 +55,6 @@ from detent.runs.record.job_check import platform_faults, schema_faults
 from detent.runs.runtime import Runtime
 from detent.runs.submit.requests import KeptRequests, insist_on_kept
 from detent.runs.submit.submitter import Submitter
-from detent.workers.claim_ahead import FULL
 
 ENDPOINT: Final = "jobs"
 """The endpoint of an idempotency key, for every way to submit a platform job."""
@@ -165,7 +164,7 @@ class PlatformJobs:
             refusal = self._offer(prepared, scope)
             if refusal is None:
                 return replace(prepared.submitted(prepared.payload.job_id), superseded=self.supersede(prepared.payload))
-            if refusal.code in FULL:
+            if refusal.code in NO_ROOM:
                 self._submitter.wait_for_room(deadline)
             elif refusal.code != "CONFLICT" or self._answer_kept(scope, order) is None:
                 raise error_of(refusal)  # Else an equal request came first, and left an answer.

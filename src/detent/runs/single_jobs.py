@@ -17,6 +17,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.errors import (
+    NO_ROOM,
     InvalidInput,
     StoreUnavailable,
     error_of,
@@ -38,7 +39,6 @@ from detent.runs.submit.requests import KeptRequests, insist_on_kept
 from detent.runs.submit.submitter import BATCH, Submitter
 from detent.runs.submit.waiters import Flight
 from detent.workers.bench import Attempted
-from detent.workers.claim_ahead import FULL
 
 LOOK_SECONDS: Final = 1.0
 """How often the ledger is asked for the end of a job when no news comes."""
@@ -331,7 +331,7 @@ class SingleJobs:
                 return ticket
             self._forget(ticket)
             insist_on_kept([answer])
-            if answer.refusal.code in FULL:
+            if answer.refusal.code in NO_ROOM:
                 self._submitter.wait_for_room(deadline)
             elif answer.refusal.code != "CONFLICT":  # Else an equal request came first, and left an answer.
                 raise error_of(answer.refusal)

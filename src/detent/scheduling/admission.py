@@ -2,7 +2,8 @@
 
 The checks run in one order, so a request with several faults always gets the same answer: partition, context, token budget,
 pin, feasibility, session budget. Nothing here changes anything. A caller that holds an `Admitted` puts the job into the
-pool's queue and takes the debit; a queue that has no room is the last "no", and then nothing was taken.
+pool's queue and takes the debit; a queue that has no room, or none for more jobs of one tenant (`tenant_refusal`), is the last
+"no", and then nothing was taken.
 
 A request that cannot be run anywhere is refused; one that only cannot be run now is admitted and waits. A pin that cannot be
 followed is refused and never replaced by a choice of ours.
@@ -75,6 +76,19 @@ def admit(
         budget_left=sessions.left(request.session_id),
     )
     return NotAdmitted(refusal.code, refusal.message, refusal.details, decision=decision)
+
+
+def tenant_refusal(waiting: int, policy: SchedulingPolicy, *, more: int = 1) -> Refused | None:
+    """Why a tenant with so many waiting jobs may not have more of them; None when it may.
+
+    A tenant at its bound is refused however much room there is, and displaces no other tenant's jobs. Jobs that are tried again keep
+    their places (X-042): they count and are never refused.
+    """
+    bound = policy.capacity_per_tenant
+    if bound is None or waiting + more <= bound:
+        return None
+    message = f"the workspace has {waiting} waiting jobs, and may have {bound}"
+    return Refused("LIMIT_TENANT", message, {"waiting": waiting, "capacity_per_tenant": bound})
 
 
 def _partition_fault(request: TaskRequest, fleet: Fleet) -> Refused | None:

@@ -24,6 +24,8 @@ from detent.scheduling.sessions import Budgets
 
 POLICY_LABEL: Final = b"detent/scheduling-policy/v1\x00"
 POLICY_VERSION: Final = 1
+TENANT_BOUND: Final = "capacity_per_tenant"
+"""The field that only policies with such a bound have in their map."""
 _CLASSES: Final = tuple(range(PRIORITY_MIN, PRIORITY_MAX + 1))
 
 
@@ -39,6 +41,8 @@ class SchedulingPolicy:
     """Bound of each class, class 1 first."""
     capacity_total: int | None = None
     """Bound over all classes; None means their sum."""
+    capacity_per_tenant: int | None = None
+    """Waiting jobs that one tenant may have; None: as many as there is room for. A policy without it has the map it always had."""
     admission_policy: str = ADMISSION_POLICIES[0]
     placement_order: str = LEAST_LOADED
     pinning_allowed: bool = True
@@ -69,6 +73,8 @@ class SchedulingPolicy:
         if self.capacity_total is None:
             object.__setattr__(self, "capacity_total", sum(self.capacities))
         check_positive("capacity_total", self.capacity_total)
+        if self.capacity_per_tenant is not None:
+            check_positive("capacity_per_tenant", self.capacity_per_tenant)
         _one_of("admission_policy", self.admission_policy, ADMISSION_POLICIES)
         _one_of("placement_order", self.placement_order, tuple(ORDERS))
         for name in ("pinning_allowed", "session_affinity"):
@@ -94,8 +100,10 @@ class SchedulingPolicy:
 
     def to_map(self) -> dict[str, object]:
         """The artifact as the map that is hashed and stored."""
+        limited = {} if self.capacity_per_tenant is None else {TENANT_BOUND: self.capacity_per_tenant}
         return {
             "version": POLICY_VERSION,
+            **limited,
             **{name: getattr(self, name) for name in self.FIELDS},
             "capacities": list(self.capacities),
             "session_budgets": dict(zip(Budgets.FIELDS, self.session_budgets.to_list(), strict=True)),
@@ -120,7 +128,8 @@ class SchedulingPolicy:
     @classmethod
     def from_map(cls, value: object) -> SchedulingPolicy:
         """Read the artifact; refuse a missing, extra or wrongly typed field."""
-        fields = dict(exact_fields("SchedulingPolicy", value, ("version", *cls.FIELDS)))
+        limited = (TENANT_BOUND,) if isinstance(value, Mapping) and value.get(TENANT_BOUND) is not None else ()
+        fields = dict(exact_fields("SchedulingPolicy", value, ("version", *limited, *cls.FIELDS)))
         version = fields.pop("version")
         if type(version) is not int or version != POLICY_VERSION:
             raise InvalidInput(f"a scheduling policy of another version than {POLICY_VERSION} cannot be read")
@@ -143,13 +152,13 @@ class SchedulingPolicy:
 
         ``capacity`` is one bound for every class or a table of bounds by class. A watchdog limit of 0 means none.
         """
-        known = {"capacity", *cls.FIELDS} - {"capacities"}
+        known = {"capacity", TENANT_BOUND, *cls.FIELDS} - {"capacities"}
         if unknown := sorted(str(name) for name in settings if name not in known):
             raise InvalidInput(
                 f"the scheduling policy has no setting {', '.join(map(show, unknown))}",
                 hint=f"the settings are {', '.join(sorted(known))}",
             )
-        fields: dict[str, object] = {name: settings[name] for name in cls.FIELDS if name in settings}
+        fields: dict[str, object] = {name: settings[name] for name in (TENANT_BOUND, *cls.FIELDS) if name in settings}
         if "capacity" in settings:
             fields["capacities"] = _capacities(settings["capacity"])
         if "session_budgets" in settings:

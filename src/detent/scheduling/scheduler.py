@@ -23,7 +23,7 @@ from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed
 from detent.kernel.policy import RULES_POOL_OPENED
 from detent.scheduling import orders
-from detent.scheduling.admission import admit
+from detent.scheduling.admission import admit, tenant_refusal
 from detent.scheduling.checks import workflow_priority
 from detent.scheduling.decisions import (
     ADMITTED,
@@ -139,6 +139,8 @@ class Scheduler:
 
     def _line_up(self, arrival: Arrival, pool_id: str, priority: int) -> Enqueued | Refused:
         """Give a job the last place of a line. No new job makes room for itself where a retry waits for room (X-042)."""
+        if (refusal := tenant_refusal(arrival.tenant_waiting, self.policy)) is not None:
+            return refusal
         if arrival.crowded and not self.queues.has_room(priority, pool_id=pool_id):
             lines = [line for line in arrival.crowded if isinstance(line, tuple) and line[0] == pool_id]
             if lines:
@@ -150,10 +152,15 @@ class Scheduler:
         evictions = tuple(evicted(lost, placed.reason_code, arrival.job_id).encode() for lost in placed.evicted)
         return Enqueued(placed.arrival, placed.evicted, placed.reason_code, decision, evictions)
 
-    def refuse_together(self, priorities: Sequence[int]) -> Refused | None:
-        """Why not all of some new jobs could wait now, each of its class; None when they could. Changes nothing."""
+    def refuse_together(self, priorities: Sequence[int], tenant_waiting: int) -> Refused | None:
+        """Why not all of some new jobs could wait now, each of its class; None when they could. Changes nothing.
+
+        They are jobs of one tenant, which has so many that wait.
+        """
         if self.fleet:
             return Refused("INVALID_PARAMS", "jobs are admitted together only while no replica is registered")
+        if (refusal := tenant_refusal(tenant_waiting, self.policy, more=len(priorities))) is not None:
+            return refusal
         if self.queues.has_room_for(priorities):
             return None
         return Refused("QUEUE_FULL", f"the queue has no room for {len(priorities)} more jobs together")

@@ -233,7 +233,8 @@ class _Simulation:
         if known is not None and known.state != REFUSED:
             return  # The same submission again is the same job.
         fate = self.fates[job_id] = Fate(job_id, arrival.priority, self.tick)
-        placed = self.scheduler.admit(arrival._replace(crowded=self._waiting.keys()))
+        waiting = self._waiting_of(arrival.tenant_id)
+        placed = self.scheduler.admit(arrival._replace(crowded=self._waiting.keys(), tenant_waiting=waiting))
         if isinstance(placed, Refused):
             fate.state, fate.reason = REFUSED, placed.code
             return
@@ -245,6 +246,13 @@ class _Simulation:
         pool_id, priority = self.scheduler.line(job_id, arrival.priority)
         # A job behind one that could not be placed cannot be placed either, unless a job has left.
         self._stale |= bool(placed.evicted) or self.scheduler.queues.depths(pool_id)[priority] == 1
+
+    def _waiting_of(self, tenant_id: str) -> int:
+        """How many jobs of a tenant wait, where the policy asks for that."""
+        if self.scheduler.policy.capacity_per_tenant is None:
+            return 0
+        waiting = self.scheduler.queues
+        return sum(job.work.arrival.tenant_id == tenant_id and name in waiting for name, job in self._jobs.items())
 
     def _reconfigure(self, config: KernelConfig) -> None:
         """A new owner's policy takes over what the old one's left, as in the kernel; one that is given stays."""

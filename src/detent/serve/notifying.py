@@ -25,7 +25,7 @@ from detent.access.scopes import Principal
 from detent.access.webhooks import ALERTS, ED25519, FAILURES_MAX, Hook, event_id_of
 from detent.canon import decode_trusted, digest, tick_to_iso
 from detent.canon.grammar import PRIORITY_NAMES
-from detent.errors import DetentError
+from detent.errors import NO_ROOM, DetentError
 from detent.executor.own_targets import DELIVER
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.kernel.history import RUN_ENDED
@@ -42,7 +42,6 @@ from detent.serve.readers import Readers
 from detent.serve.writing import Writer, Writing
 from detent.store.api import RecordRow
 from detent.store.files import replace_no_follow
-from detent.workers.claim_ahead import FULL
 from detent.workflow.identity import uuid8
 
 BACKOFF: Final = "webhook"
@@ -266,7 +265,7 @@ class Notifier:
             wanted = []
             for one, answer in zip(some, answers, strict=True):
                 code = None if answer.refusal is None else answer.refusal.code
-                if code in FULL:
+                if code in NO_ROOM:
                     wanted.append(one)
                 elif code is not None and code != "CONFLICT":
                     again.append(one)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from detent.errors import DetentError, Refused, error_of
+from detent.errors import NO_ROOM, DetentError, Refused, error_of
 from detent.owner.socket_messages import Answer
 
 WINDOW_SECONDS: Final = 10.0
@@ -16,7 +16,6 @@ LEAVINGS_MAX: Final = 1_000
 """Jobs whose leaving is remembered: enough to see a rate."""
 LOOK_SECONDS: Final = 1.0
 """How often a request that waits tries again when it is not told of room."""
-FULL: Final = "QUEUE_FULL"
 
 
 class Room:
@@ -58,10 +57,10 @@ class Room:
     def refusal_of(self, refused: Refused) -> DetentError:
         """A refusal as an error; a full queue says when to come back."""
         error = error_of(refused)
-        if refused.code == FULL:
+        if refused.code in NO_ROOM:
             error.details["retry_after_ms"] = self.retry_after_ms()
         return error
 
 
 def _is_full(answers: Sequence[Answer]) -> bool:
-    return any(answer.refusal is not None and answer.refusal.code == FULL for answer in answers)
+    return any(answer.refusal is not None and answer.refusal.code in NO_ROOM for answer in answers)

@@ -148,7 +148,10 @@ def all_or_none(submissions: Sequence[Submission], kernel: Kernel) -> Sequence[C
     """Submissions that will all be granted, or why they would not be, found before anything is decided."""
     queue = kernel.queue
     priorities = [submission.manifest.priority for submission in submissions]
-    refused = queue.refuse_together(priorities) if isinstance(queue, Scheduler) else None
+    waiting = sum(
+        kernel.queued.get(tenant, 0) for tenant in {submission.manifest.tenant_id for submission in submissions}
+    )
+    refused = queue.refuse_together(priorities, waiting) if isinstance(queue, Scheduler) else None
     return commands_of(submissions) if refused is None else refused
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, Unpack
 
-from detent.errors import DetentError, Refused
+from detent.errors import NO_ROOM, DetentError, Refused
 from detent.kernel import Claim, Command, Finish, Grant
 from detent.kernel.outcome import REFUSED
 from detent.owner.backend import Submission, commands_of, joined
@@ -24,9 +24,7 @@ from detent.owner.socket_messages import Answer
 from detent.owner.turn import Carried
 from detent.store.api import AnswerRow
 
-FULL: Final = frozenset({"QUEUE_FULL"})
-"""Refusals of a submission that may be made again when something has left the queue."""
-_NO_ROOM: Final = Answer(REFUSED, None, None, Refused("QUEUE_FULL", "the queue was full a moment ago"), (), None)
+_UNASKED: Final = Answer(REFUSED, None, None, Refused("QUEUE_FULL", "the queue was full a moment ago"), (), None)
 
 
 class Asks(Protocol):
@@ -173,7 +171,7 @@ class ClaimAhead:
         )
         if taken > leased:
             self._look()  # There is more to claim; where this process owns the home the supervisor has heard of it already.
-        return [*answered, *[_NO_ROOM] * (len(submissions) - len(asked))]
+        return [*answered, *[_UNASKED] * (len(submissions) - len(asked))]
 
     def _ask(
         self, commands: list[Command], stop: threading.Event, *, once: bool, **beside: Any
@@ -203,7 +201,7 @@ class ClaimAhead:
     def _count(self, answered: Sequence[Answer], leased: int) -> int:
         """Take note of the room that is left; returns how many submissions were taken."""
         taken = sum(answer.refusal is None for answer in answered)
-        full = any(answer.refusal is not None and answer.refusal.code in FULL for answer in answered)
+        full = any(answer.refusal is not None and answer.refusal.code in NO_ROOM for answer in answered)
         with self._lock:
             if full:
                 self._room = leased

@@ -23,7 +23,7 @@ from typing import Final
 from detent.canon import json_digest, json_encode_trusted
 from detent.canon.late import dataclass, pattern
 from detent.canon.strict_json import JsonValue
-from detent.errors import error_of
+from detent.errors import NO_ROOM, error_of
 from detent.executor.own_targets import STATED
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.work import SUCCEEDED, Result, WorkReport
@@ -35,7 +35,6 @@ from detent.kernel.table import State
 from detent.owner.backend import Backend, commands_of, joined
 from detent.owner.session import ask_again
 from detent.store.api import StoreReader
-from detent.workers.claim_ahead import FULL
 
 PRIORITY: Final = 10
 ROOM_SECONDS: Final = 0.05
@@ -143,7 +142,7 @@ class Notes:
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
             if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
                 return refusal is None
-            if refusal.code not in FULL or self.stop.wait(ROOM_SECONDS):
+            if refusal.code not in NO_ROOM or self.stop.wait(ROOM_SECONDS):
                 raise error_of(refusal)
 
 

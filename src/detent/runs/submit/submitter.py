@@ -18,7 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
-from detent.errors import QueueFull, RequestRefused, error_of
+from detent.errors import NO_ROOM, QueueFull, RequestRefused, error_of
 from detent.kernel import Cancel, Command
 from detent.kernel.history import Record
 from detent.kernel.run import CANCELLED_WITH_RUN
@@ -29,7 +29,6 @@ from detent.owner.socket_messages import Answer
 from detent.runs.submit.waiters import W, Waiters
 from detent.store.api import AnswerRow
 from detent.workers.bench import Attempted
-from detent.workers.claim_ahead import FULL
 from detent.workers.home_bench import ends_attempt
 from detent.workers.supervisor import Supervisor
 
@@ -129,9 +128,9 @@ class Submitter(Generic[W]):
             refusal = answer.refusal
             if refusal is not None and refusal.code == "UNKNOWN_RUN":
                 raise RunEnded(ENDED_ELSEWHERE, details={"run_id": self._run_id})
-            if refusal is not None and refusal.code not in FULL and not (repeated and refusal.code == "CONFLICT"):
+            if refusal is not None and refusal.code not in NO_ROOM and not (repeated and refusal.code == "CONFLICT"):
                 raise error_of(refusal)
-            taken.append(refusal is None or refusal.code not in FULL)
+            taken.append(refusal is None or refusal.code not in NO_ROOM)
         return taken
 
     def wait_for_room(self, deadline: float | None) -> None:

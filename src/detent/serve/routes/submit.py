@@ -227,7 +227,15 @@ async def insist_on_content(call: Call, asked: JobAsked) -> None:
 
 
 SUBMITTING: Final = (
-    *("QUEUE_FULL", "WORKSPACE_MISMATCH", "CONTENT_UNKNOWN", "PLAN_EXCEEDED", "NO_FEASIBLE_POOL", "POOL_UNREADY"),
+    *(
+        "QUEUE_FULL",
+        "LIMIT_TENANT",
+        "WORKSPACE_MISMATCH",
+        "CONTENT_UNKNOWN",
+        "PLAN_EXCEEDED",
+        "NO_FEASIBLE_POOL",
+        "POOL_UNREADY",
+    ),
     *(
         "POLICY_UNKNOWN",
         "SESSION_BUDGET_EXCEEDED",

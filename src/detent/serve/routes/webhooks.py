@@ -211,7 +211,7 @@ ROUTES: Final = (
         _test,
         "Send a test event to a webhook.",
         "webhooks:write",
-        (*READING, "NOT_FOUND", "QUEUE_FULL", "INBOX_FULL", "CONFLICT", *_COMMITTING),
+        (*READING, "NOT_FOUND", "QUEUE_FULL", "LIMIT_TENANT", "INBOX_FULL", "CONFLICT", *_COMMITTING),
         {202: Tried},
         audited=True,
         action="webhook.test",
