@@ -236,6 +236,45 @@ def test_two_runs_are_compared_and_a_timeline_tells_every_attempt(served: Served
         assert served.get(path).code == "UNKNOWN_RUN"
 
 
+CHAIN = """\
+name: chain
+params:
+  place: {type: string}
+steps:
+  - {id: quick, run: {python: "tasks:note", with: {word: chain, place: {$param: place}}}}
+  - {id: slow, needs: [quick], run: {python: "tasks:wait", with: {word: chain slow, place: {$param: place}}}}
+  - {id: last, needs: [slow], run: {python: "tasks:note", with: {word: chain last, place: {$param: place}}}}
+"""
+
+
+@pytest.mark.door("route GET /v1/runs/{run_id}/steps")
+def test_only_what_changed_behind_a_position_is_read_again(served: Served, laboured: Laboured) -> None:
+    (laboured.directory / "go").unlink(missing_ok=True)
+    run_id = started(served, CHAIN, place=str(laboured.directory))
+    eventually(lambda: "chain slow" in laboured.begun(), "the second step runs")
+
+    def read(what: str, name: str, since: str) -> Any:
+        return served.json(f"/v1/runs/{run_id}/{what}?{name}={since}")
+
+    def steps(since: str) -> list[str]:
+        return [step["step"] for step in read("steps", "changed_since", since)["items"]]
+
+    whole = served.json(f"/v1/runs/{run_id}/steps")
+    quick = next(step["jobs"][0]["job_id"] for step in whole["items"] if step["step"] == "quick")
+    end = served.json(f"/v1/jobs/{quick}/records")["items"][-1]
+    at = f"{end['partition']}:{end['position']}"
+    assert steps(whole["position"]) == []
+    assert steps(at) == ["slow", "last"]  # The last has no record: it waits for one that has.
+    assert steps(f"{end['partition']}:{end['position'] - 1}") == ["quick", "slow", "last"]
+    assert read("timeline", "since", at)["step"] == ["slow"]
+    assert read("timeline", "since", whole["position"])["step"] == []
+    assert steps("0:999999999999") == ["quick", "slow", "last"], "a position that the ledger does not have yet"
+    assert served.get(f"/v1/runs/{run_id}/steps?changed_since=yesterday").code == "VALIDATION_ERROR"
+    laboured.go()
+    assert ended(served, run_id) == "succeeded"
+    assert steps(whole["position"]) == ["quick", "slow", "last"]
+
+
 @pytest.mark.door("route POST /v1/trees:missing")
 def test_a_run_takes_its_code_from_a_source_tree(served: Served, laboured: Laboured) -> None:
     """T4: what a workspace has not uploaded it cannot name, whether it is there or not."""

@@ -196,8 +196,8 @@ def test_neither_the_package_nor_the_help_loads_the_server() -> None:
 def test_the_access_log_has_a_line_for_each_request_and_no_secret(played: Played, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serving(played, "--access-log", str(log)) as served:
-        served.get("/v1/jobs?limit=7")
-        served.get("/v1/jobs/secret-name")
+        served.get("/v1/jobs?limit=7", headers={"traceparent": f"00-{'4b' * 16}-{'a7' * 8}-01"})
+        served.get("/v1/jobs/secret-name", headers={"traceparent": "00-none"})
         served.get("/v1/jobs", token=None)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["route"], line["status"], line["code"]) for line in lines] == [
@@ -206,6 +206,7 @@ def test_the_access_log_has_a_line_for_each_request_and_no_secret(played: Played
         ("/v1/jobs", 401, "UNAUTHENTICATED"),
     ]
     assert [line["workspace"] for line in lines] == ["local", "local", None]
+    assert [line["trace_id"] for line in lines] == ["4b" * 16, None, None]
     assert served.token not in log.read_text()
     assert "limit" not in log.read_text()
     assert "secret-name" not in log.read_text()

@@ -23,6 +23,7 @@ from detent.store.content import ContentFiles
 from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import Reply, Served, start
+from tests.serve.test_events import stream
 
 pytestmark = pytest.mark.door("POST /v1/workers/{worker_id}/turn")
 
@@ -131,6 +132,35 @@ def test_metrics_count_turns_and_workers_and_say_how_long_the_quietest_was_silen
     first = told("detent_worker_silence_seconds")
     assert first > 0
     eventually(lambda: told("detent_worker_silence_seconds") > first, "silence grows")
+
+
+@pytest.mark.door("route GET /v1/events")
+def test_workers_are_told_to_the_workspaces_whose_jobs_they_may_run(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    """T6"""
+    foreign = HandWorker(served, tmp_path / "foreign", enrolment(served, tenants=["another"]))
+    foreign.turn()
+    seen: list[dict[str, Any]] = []
+    with stream(served, "workers") as told:
+        worker.turn()
+
+        def hear(**wanted: object) -> None:
+            while not seen or {name: seen[-1].get(name) for name in ("worker_id", *wanted)} != {
+                "worker_id": worker.enrolled.worker_id,
+                **wanted,
+            }:
+                event, event_id, data = next(told)
+                assert event_id is None
+                seen.extend([data] if event == "worker" else [])
+
+        hear(slots=4, leases=0)
+        grant = granted(worker, queued(served, laboured, "told"))
+        hear(leases=1)
+        worker.turn(reports=(worker.report(grant),))
+        hear(leases=0)
+    assert foreign.enrolled.worker_id not in {one["worker_id"] for one in seen}
+    served.ask("POST", f"/v1/workers/{foreign.enrolled.worker_id}/retire")
 
 
 @pytest.mark.parametrize("code", ["CODE_MISMATCH", "ENV_MISMATCH", "KIND_UNSUPPORTED"])

@@ -72,6 +72,9 @@ def is_media_type(header: str | None, wanted: str) -> bool:
     return all(word.replace('"', "") == "charset=utf-8" for word in parameters)
 
 
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.{0,200})?")
+
+
 def weak_tag(*parts: object) -> str:
     """The entity tag of something that is the same as long as these are."""
     return f'W/"{sha256(repr(parts).encode()).hex()[:24]}"'
@@ -83,6 +86,14 @@ def matches(if_none_match: str | None, tag: str) -> bool:
         return False
     known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
     return "*" in known or tag.removeprefix("W/") in known
+
+
+def trace_id_of(traceparent: str | None) -> str | None:
+    """The trace that a request belongs to, from its `traceparent` (W3C Trace Context); None for one that says none, or nothing readable."""
+    found = None if traceparent is None else _TRACEPARENT.fullmatch(traceparent)
+    if found is None or found[1] == "ff" or not (found[2].strip("0") and found[3].strip("0")):
+        return None
+    return found[2]
 
 
 UNSATISFIABLE: Final = (0, 0)

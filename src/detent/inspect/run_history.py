@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 from detent.canon import digest_text
@@ -19,12 +19,16 @@ JOBS_MAX: Final = 2_000
 COLUMNS: Final = ("step", "index", "job_id", "attempt", "waited_ms", "started_ms", "ended_ms", "worker", "state")
 
 
-def timeline_of_run(reader: StoreReader, content: Content, run: RecordedRun, times: Times) -> dict[str, Any]:
-    """Every attempt of a run's own jobs as columns: row n of each is attempt n."""
+def timeline_of_run(
+    reader: StoreReader, content: Content, run: RecordedRun, times: Times, jobs: Container[str] | None = None
+) -> dict[str, Any]:
+    """Every attempt of a run's own jobs, or of some of them, as columns: row n of each is attempt n."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     seen: set[str] = set()
     for step, element in _elements(run):
         if element.reused or element.row is None or element.carrier in seen:
+            continue
+        if jobs is not None and element.carrier not in jobs:
             continue
         if len(seen) == JOBS_MAX:
             return {**columns, "complete": False}

@@ -25,7 +25,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
-from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault
+from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault, trace_id_of
 from detent.access.problem import MEDIA_TYPE, Problem, bug, problem_of
 from detent.access.scopes import Principal
 from detent.canon import json_decode, sha256
@@ -245,6 +245,7 @@ class Application:
         line = {
             "at_ms": time.time_ns() // 1_000_000,
             "request_id": exchange.request_id,
+            "trace_id": trace_id_of(exchange.header(b"traceparent")),
             "method": exchange.scope["method"],
             "route": exchange.route,
             "status": exchange.status,

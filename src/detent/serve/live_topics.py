@@ -1,4 +1,4 @@
-"""What streams are told that no record has: the output of running jobs, and the queue.
+"""What streams are told that no record has: the output of running jobs, the queue, and workers elsewhere.
 
 One task looks once a second, for all streams together and only at what some stream follows. Output is read from where the stream
 is; a reader that lags misses frames, sees the gap by the offset, and reads it from `/v1/jobs/{id}/logs`.
@@ -7,12 +7,14 @@ is; a reader that lags misses frames, sees the gap by the offset, and reads it f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from detent.errors import DetentError
 from detent.inspect.logs import JobLog
 from detent.serve.events import Hub, Stream
+from detent.serve.fleet import Worker
 from detent.serve.readers import Readers
 
 SECONDS: Final = 1.0
@@ -20,6 +22,7 @@ TEXT_BYTES_MAX: Final = 64 * 1024
 """Output of one stream of one job that is told at once."""
 LOG: Final = "log:"
 QUEUE: Final = "queue"
+WORKERS: Final = "workers"
 
 
 class LiveTopics:
@@ -31,9 +34,10 @@ class LiveTopics:
         readers: Readers,
         queue: Callable[[], Awaitable[Mapping[str, Any]]],
         watch: Callable[[str, str], object],
+        fleet: Iterable[Worker],
     ) -> None:
         """``watch`` has the output of a job that runs on another machine sent here."""
-        self._hub, self._readers, self._queue, self._watch = hub, readers, queue, watch
+        self._hub, self._readers, self._queue, self._watch, self._fleet = hub, readers, queue, watch, fleet
         self._said: Mapping[str, Any] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -54,6 +58,8 @@ class LiveTopics:
             try:
                 await self._tell_queue([one for one in streams if QUEUE in one.topics])
                 for stream in streams:
+                    if WORKERS in stream.topics:
+                        self._tell_workers(stream)
                     for topic in sorted(stream.topics):
                         if topic.startswith(LOG):
                             await self._tell_log(stream, topic.removeprefix(LOG))
@@ -70,6 +76,22 @@ class LiveTopics:
             stream.sent["", 0, QUEUE] = 1
             stream.say(QUEUE, now)
         self._said = now
+
+    def _tell_workers(self, stream: Stream) -> None:
+        """Tell of each worker elsewhere that may run the workspace's jobs, whenever something about it has changed."""
+        for worker in self._fleet:
+            if not worker.certificate.covers(stream.tenant):
+                continue
+            data = {
+                "worker_id": worker.worker_id,
+                "state": worker.state,
+                "slots": worker.slots,
+                "leases": len(worker.leases),
+                "version": worker.version,
+            }
+            if stream.told.get(f"worker:{worker.worker_id}") != (said := json.dumps(data)):
+                stream.told[f"worker:{worker.worker_id}"] = said
+                stream.say("worker", data)
 
     async def _tell_log(self, stream: Stream, job_id: str) -> None:
         if (job_id, 0, "ended") in stream.sent:

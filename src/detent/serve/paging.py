@@ -35,6 +35,8 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_CHARS_MAX)]
 """What something is called; it lies beside the ledger and can be forgotten."""
 Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{4,200}$")]
 """The beginning of an id: at least four characters, so that it means few."""
+Position = Annotated[str, Field(pattern=r"^[0-9]{1,5}:[0-9]{1,12}(?:,[0-9]{1,5}:[0-9]{1,12}){0,255}$")]
+"""A position of the ledger, as ids of events are written: `0:1234`."""
 Moment = Annotated[str, Field(pattern=_MOMENT.pattern)]
 """A moment in UTC, such as `2026-11-16T12:03:10Z`."""
 

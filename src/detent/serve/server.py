@@ -252,7 +252,9 @@ class _Server(uvicorn.Server):
         await serving.hub.start(partial(serving.access.load, serving.readers))
         serving.access.refused.start()
         await serving.uploads.start()
-        self.live = LiveTopics(serving.hub, serving.readers, partial(_queue_now, serving), serving.turns.watch)
+        self.live = LiveTopics(
+            serving.hub, serving.readers, partial(_queue_now, serving), serving.turns.watch, serving.turns.fleet
+        )
         self.live.start()
         serving.notifier.start()
         await serving.turns.start()

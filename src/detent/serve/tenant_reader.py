@@ -21,6 +21,7 @@ from detent.inspect.explain_job import explained
 from detent.inspect.explain_run import explain_run
 from detent.inspect.job_results import job_result
 from detent.inspect.logs import AttemptLog, JobLog, attempts_in, attempts_of, job_log, job_times
+from detent.inspect.run_changes import behind, changed_steps
 from detent.inspect.run_history import difference, timeline_of_run
 from detent.jobs.order import Order
 from detent.jobs.status import Timeline, timeline
@@ -237,6 +238,18 @@ class TenantReader:
         with self._moment() as (reader, content):
             return asked_for_run(content, _own_run(reader, tenant, run_id)) == principal_id
 
+    def steps(
+        self, tenant: str, run_id: str, since: str | None
+    ) -> tuple[RunView, RecordedRun | None, str, frozenset[str] | None]:
+        """A run, where the ledger stands, and the steps that have changed behind a position; None for all of them."""
+        with self._moment() as (reader, content):
+            view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
+            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
+            run = recorded_run(reader, content, view.run, live)
+            position, jobs = behind(reader, run_id, since)
+            changed = None if run is None or jobs is None else changed_steps(run, jobs)
+            return view, run, position, changed
+
     def recorded(self, tenant: str, run_id: str) -> tuple[RunView, RecordedRun | None]:
         """A run with its steps; None in place of them when what it was started with is gone."""
         with self._moment() as (reader, content):
@@ -253,14 +266,17 @@ class TenantReader:
                 return view, None
             return view, recorded_outcome(own_rows(reader, tenant), content, self._home.content_files(), run)
 
-    def timeline(self, tenant: str, run_id: str) -> tuple[RunView, dict[str, Any] | None]:
-        """The attempts of a run as columns; None in place of them when what it was started with is gone."""
+    def timeline(self, tenant: str, run_id: str, since: str | None = None) -> tuple[RunView, dict[str, Any] | None]:
+        """The attempts of a run as columns, of jobs that changed behind a position; None in place of them when its inputs are gone."""
         with self._moment() as (reader, content):
             view, times = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader)), self._times_at(reader)
             run = recorded_run(
                 reader, content, view.run, Live(live_since(self._home.path), self._parts.clock.wall_ms())
             )
-            return view, None if run is None else timeline_of_run(reader, content, run, times)
+            position, jobs = behind(reader, run_id, since)
+            if run is None:
+                return view, None
+            return view, {**timeline_of_run(reader, content, run, times, jobs), "position": position}
 
     def difference(self, tenant: str, first: str, second: str) -> dict[str, Any] | None:
         """What differs between two runs; None when what one of them was started with is gone."""

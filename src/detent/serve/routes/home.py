@@ -17,12 +17,13 @@ from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
 STREAMS_MAX: Final = 1_000
-_TOPIC: Final = re.compile(r"jobs|runs|queue|audit|(?:job|run|log|session):[A-Za-z0-9._:-]{1,200}")
+_TOPIC: Final = re.compile(r"jobs|runs|queue|workers|audit|(?:job|run|log|session):[A-Za-z0-9._:-]{1,200}")
 _SCOPES: Final = {
     "run": "runs:read",
     "runs": "runs:read",
     "log": "logs:read",
     "queue": "queue:read",
+    "workers": "workers:read",
     "audit": "audit:read",
     "session": "sessions:read",
 }
@@ -68,7 +69,7 @@ class EventsQuery(Shape):
 
     topics: Annotated[str, Field(min_length=1, max_length=12_000)]
     """Up to 50, comma-joined: `jobs`, `runs`, `job:ID`, `run:ID` (the run and its jobs), `log:JOB` (its output as it comes), `queue`
-    (at most once a second), `session:ID` (what is left of its budgets), `audit` (actions of operators)."""
+    (at most once a second), `workers` (those elsewhere that may run this workspace's jobs), `session:ID` (what is left of its budgets), `audit` (actions of operators)."""
 
 
 class Topics(Shape):
@@ -139,7 +140,8 @@ async def _topics(call: Call, written: Sequence[str], path: str) -> frozenset[st
     faults = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
     if faults or len(topics) > TOPICS_MAX:
         message = (
-            f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID, log:JOB, session:ID, queue, audit"
+            f"is a list of at most {TOPICS_MAX} topics: jobs, runs, job:ID, run:ID, log:JOB, session:ID, queue, workers,"
+            " audit"
         )
         raise InvalidInput(
             f"{path} {message}",

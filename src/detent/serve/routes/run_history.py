@@ -10,6 +10,7 @@ from detent.access.headers import weak_tag
 from detent.errors import InvalidInput
 from detent.kernel.run import RUNNING
 from detent.serve.call import Answer, Call, Shape
+from detent.serve.paging import Position
 from detent.serve.table import READING, Route
 
 
@@ -28,6 +29,15 @@ class Timeline(Shape):
     state: list[str]
     complete: bool
     """Whether all jobs are there; a large run is told for its first 2,000."""
+    position: str
+    """Where the ledger stood: ask with `since` to get only what has changed behind it."""
+
+
+class TimelineQuery(Shape):
+    """From where on."""
+
+    since: Position | None = None
+    """Only the jobs that have changed behind this position: of an earlier answer, or the id of an event."""
 
 
 class Changed(Shape):
@@ -78,10 +88,11 @@ def _gone() -> InvalidInput:
 
 
 async def _timeline(call: Call) -> Answer:
-    view, columns = await call.read(lambda reader: reader.timeline(call.workspace, call.path["run_id"]))
+    query: TimelineQuery = call.query
+    view, columns = await call.read(lambda reader: reader.timeline(call.workspace, call.path["run_id"], query.since))
     if columns is None:
         raise _gone()
-    tag = None if view.row.status == RUNNING else weak_tag("timeline", view.row.run_id, view.row.body)
+    tag = None if view.row.status == RUNNING else weak_tag("timeline", view.row.run_id, view.row.body, query.since)
     return Answer(Timeline.model_validate(columns), tag=tag)
 
 
@@ -103,6 +114,7 @@ ROUTES: Final = (
         "runs:read",
         _OWN,
         {200: Timeline},
+        query=TimelineQuery,
         etag=True,
     ),
     Route(

@@ -21,6 +21,7 @@ from detent.serve.paging import (
     Cursor,
     Limit,
     Moment,
+    Position,
     Prefix,
     RunStatus,
     StepState,
@@ -136,6 +137,8 @@ class StepsQuery(Shape):
     """Which steps, and where to go on."""
 
     state: StepState | None = None
+    changed_since: Position | None = None
+    """Only the steps that may have changed behind this position: of an earlier answer, or the id of an event."""
     limit: Annotated[int, Field(ge=1, le=STEPS_MAX)] = STEPS_MAX
     cursor: Cursor | None = None
 
@@ -145,6 +148,8 @@ class StepsPage(Shape):
 
     items: list[Step]
     next: str | None
+    position: str
+    """Where the ledger stood: ask with `changed_since` to get only what has changed behind it."""
 
 
 class Graph(Shape):
@@ -251,9 +256,13 @@ async def _one(call: Call) -> Answer:
 
 async def _steps(call: Call) -> Answer:
     query: StepsQuery = call.query
-    state = query.state
-    view, recorded = await _recorded(call)
-    filters = {"run": view.row.run_id, "state": state}
+    state, run_id = query.state, call.path["run_id"]
+    view, recorded, position, changed = await call.read(
+        lambda reader: reader.steps(call.workspace, run_id, query.changed_since)
+    )
+    if recorded is None:
+        raise _gone()
+    filters = {"run": view.row.run_id, "state": state, "changed_since": query.changed_since}
     first = 0
     if query.cursor is not None:
         (place,) = read_cursor(query.cursor, "/v1/runs/steps", filters, (int,))
@@ -261,11 +270,13 @@ async def _steps(call: Call) -> Answer:
     chosen = [
         (place, step)
         for place, step in enumerate(recorded.steps)
-        if place >= first and (state is None or step.view.state == state)
+        if place >= first and (state is None or step.view.state == state) and (changed is None or step.key in changed)
     ]
     shown = chosen[: query.limit]
     following = write_cursor("/v1/runs/steps", filters, (shown[-1][0] + 1,)) if len(chosen) > len(shown) else None
-    return Answer(StepsPage(items=[_step(step) for _, step in shown], next=following), tag=_tag(view))
+    page = StepsPage(items=[_step(step) for _, step in shown], next=following, position=position)
+    tag = _tag(view)
+    return Answer(page, tag=None if tag is None else weak_tag(tag, query.changed_since))
 
 
 def _step(step: RecordedStep) -> Step:
@@ -333,12 +344,16 @@ async def _explain(call: Call) -> Answer:
 async def _recorded(call: Call) -> tuple[RunView, RecordedRun]:
     view, recorded = await call.read(lambda reader: reader.recorded(call.workspace, call.path["run_id"]))
     if recorded is None:
-        raise InvalidInput(
-            "the run has no steps to show: it is not a run of a contract, or its inputs were erased",
-            code="CONTENT_GONE",
-            hint="GET /v1/jobs?run= lists its jobs",
-        )
+        raise _gone()
     return view, recorded
+
+
+def _gone() -> InvalidInput:
+    return InvalidInput(
+        "the run has no steps to show: it is not a run of a contract, or its inputs were erased",
+        code="CONTENT_GONE",
+        hint="GET /v1/jobs?run= lists its jobs",
+    )
 
 
 _OWN: Final = ("UNKNOWN_RUN", *READING)
