@@ -229,6 +229,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         "ENV_MISMATCH": Code(
             "workers", "the worker has other packages than the job names", EXIT_FAILED, 409, True, None
         ),
+        "RESOURCES_SHORT": Code("workers", "the worker has less than the job takes", EXIT_FAILED, 409, True, None),
         "KIND_UNSUPPORTED": Code("workers", "the worker cannot run this kind of job", EXIT_FAILED, 409, True, None),
         "CONTENT_MISSING": Code("workers", "the report names content that was not sent", EXIT_FAILED, 409, True, None),
         "RATE_LIMITED": Code("access", "too many requests in a short time", EXIT_REFUSED, 429, True, None),

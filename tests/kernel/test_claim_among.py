@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from detent.errors import InvalidInput
-from detent.kernel import Claim, Kernel
+from detent.kernel import Claim, Kernel, Submit
+from detent.kernel.checkpoint import checkpoint, restore
 from detent.kernel.commands import command_from_list, command_to_list
 from detent.scheduling import Scheduler
-from tests.kernel.builders import Scene, code_of, config
+from detent.scheduling.orders import write_request
+from tests.kernel.builders import Scene, code_of, config, verified
 
 
 def queued(scene: Scene, *jobs: tuple[str, str, str]) -> None:
@@ -56,6 +58,22 @@ def test_a_worker_does_not_get_a_job_again_that_it_gave_back(scene: Scene) -> No
     assert taken(scene) == ["a-1"]
 
 
+def test_a_job_with_labels_goes_to_a_claim_that_offers_them_and_holds_up_no_other() -> None:
+    """Also from a checkpoint: what a job asks for is part of it."""
+    scene = Scene()
+    scene.kernel = Kernel(config(), history=scene.history, make_queue=Scheduler)
+    manifest = verified("gpu-1", tenant_id="a", job_kind="task")
+    assert scene.apply(Submit(scene.tick, manifest, None, write_request(labels=["a100", "pool:gpu"]))).ok
+    queued(scene, ("a-1", "a", "task"), ("a-2", "a", "task"), ("a-3", "a", "task"))
+    assert taken(scene, limit=1) == ["a-1"]
+    assert taken(scene, limit=1, tenants=("a",)) == ["a-2"]
+    assert taken(scene, limit=1, labels=("a100",)) == ["a-3"]
+    scene.kernel = restore(checkpoint(scene.kernel), make_queue=Scheduler, history=scene.history)
+    assert taken(scene) == []
+    assert taken(scene, labels=("a100", "pool:gpu", "more")) == ["gpu-1"]
+    assert taken(scene, labels=("a100", "pool:gpu")) == []
+
+
 @pytest.mark.parametrize(
     "among",
     [
@@ -65,6 +83,8 @@ def test_a_worker_does_not_get_a_job_again_that_it_gave_back(scene: Scene) -> No
         {"kinds": ("other",)},
         {"kinds": ("task",) * 257},
         {"without": ("",)},
+        {"labels": ()},
+        {"labels": ("x",) * 257},
     ],
 )
 def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str, tuple[str, ...]]) -> None:

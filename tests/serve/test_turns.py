@@ -30,7 +30,10 @@ pytestmark = pytest.mark.door("POST /v1/workers/{worker_id}/turn")
 
 @pytest.fixture(scope="module")
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
-    return project(tmp_path_factory.mktemp("turns"))
+    made = project(tmp_path_factory.mktemp("turns"))
+    with (made.home.path / "config.toml").open("a") as settings:
+        settings.write('\n[pools]\nlater = ["big"]\n')
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -497,6 +500,69 @@ def test_every_field_of_a_turn_is_checked(served: Served, worker: HandWorker, na
     reply = posted(served, worker, body, signed(worker, body))
     assert reply.status == 400
     assert name in reply.json["detail"]
+
+
+# -- placement -----------------------------------------------------------------------------------------------------------
+
+
+def refused_task(served: Served, **more: object) -> tuple[int, str, str]:
+    body = {"task": {"target": "tasks:note", "arguments": ["one", "/"], **more}}
+    reply = served.ask("POST", "/v1/jobs", body=json.dumps(body).encode())
+    return reply.status, reply.code, reply.json["detail"]
+
+
+def test_a_job_with_labels_goes_to_a_worker_that_has_them_and_holds_up_no_other(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    fast = HandWorker(served, tmp_path / "fast", enrolment(served, labels=["a100", "cuda"], pools=["gpu"]))
+    place = str(laboured.directory)
+    labelled = task(served, "tasks:note", "gpu", place, labels=["a100"], pool="gpu")
+    plain = queued(served, laboured)
+    worker.turn(reports=(worker.report(granted(worker, plain)),))
+    assert worker.turn(wanted=1).grants == (), "it has no labels"
+    assert worker.turn(wanted=1, labels=("a100",)).grants == (), "it is in no pool"
+    explained = served.json(f"/v1/jobs/{labelled}/explain")
+    assert "It waits for a worker elsewhere that offers pool gpu, label a100." in json.dumps(explained)
+    grant = granted(fast, labelled)
+    fast.turn(reports=(fast.report(grant),))
+    assert ended(served, labelled)["status"] == "succeeded"
+    served.ask("POST", f"/v1/workers/{fast.enrolled.worker_id}/retire")
+    status, code, detail = refused_task(served, labels=["a100"], pool="gpu")
+    assert (status, code) == (422, "NO_FEASIBLE_POOL")
+    assert "no worker of this workspace offers pool gpu" in detail
+
+
+def test_a_promised_pool_lets_jobs_wait_and_explain_says_what_is_missing(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    job_id = task(served, "tasks:note", "later", str(laboured.directory), pool="later", labels=["big"])
+    explained = json.dumps(served.json(f"/v1/jobs/{job_id}/explain"))
+    assert "is certified for pool later, label big" in explained
+    assert refused_task(served, pool="later", labels=["huge"])[1] == "NO_FEASIBLE_POOL"
+    certified = HandWorker(served, tmp_path / "late", enrolment(served, pools=["later", "other"], labels=["big"]))
+    assert refused(certified, certified.say(pool="gpu")) == "ENROLMENT_REFUSED"
+    assert certified.turn(wanted=1, pool="other").grants == (), "this start works in another pool"
+    grant = granted(certified, job_id)
+    certified.turn(reports=(certified.report(grant),))
+    assert ended(served, job_id)["status"] == "succeeded"
+    served.ask("POST", f"/v1/workers/{certified.enrolled.worker_id}/retire")
+
+
+def test_a_resource_that_only_a_worker_elsewhere_has_places_a_job_there(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    assert refused_task(served, resources={"tpu": 1})[1] == "NO_FEASIBLE_POOL"
+    other = HandWorker(served, tmp_path / "tpu")
+    other.turn(resources={"tpu": 2})
+    assert refused_task(served, resources={"tpu": 3})[1] == "NO_FEASIBLE_POOL"
+    job_id = task(served, "tasks:note", "tpu", str(laboured.directory), resources={"tpu": 2})
+    assert worker.turn(wanted=1).grants == ()
+    (one,) = other.turn(wanted=1, resources={"tpu": 2}).grants
+    grant = Grant(*one.grant)
+    assert grant.job_id == job_id
+    other.turn(reports=(other.report(grant),))
+    assert ended(served, job_id)["status"] == "succeeded"
+    served.ask("POST", f"/v1/workers/{other.enrolled.worker_id}/retire")
 
 
 # -- enrolment ----------------------------------------------------------------------------------------------------------

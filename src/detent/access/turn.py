@@ -45,8 +45,9 @@ DIRECTIVES: Final = frozenset({"drain", "upgrade", "retire"})
 STREAMS: Final = ("stdout", "stderr")
 _BOOT: Final = re.compile(r"[0-9a-f]{16}")
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_NAME: Final = re.compile(r"[^\x00-\x20\x7f-\x9f]{1,100}")
-_NAMED: Final = "a name of 1 to 100 characters without spaces"
+LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+_NAME: Final = re.compile(LABEL_PATTERN.removesuffix("$"))
+_NAMED: Final = "a name of letters, digits, dots, dashes and underscores, at most 100"
 LABELS_MAX: Final = 64
 
 
@@ -63,7 +64,7 @@ class Ended(NamedTuple):
     job_id: str
     lease_id: bytes
     code: str
-    """INTERRUPTED, WORKER_LOST, or why this worker cannot run it: CODE_MISMATCH, ENV_MISMATCH, KIND_UNSUPPORTED."""
+    """INTERRUPTED, WORKER_LOST, or why this worker cannot run it: CODE_MISMATCH, ENV_MISMATCH, KIND_UNSUPPORTED, RESOURCES_SHORT."""
 
 
 class Log(NamedTuple):
@@ -83,7 +84,9 @@ class Watch(NamedTuple):
     stderr_bytes: int
 
 
-ENDS: Final = frozenset({"INTERRUPTED", "WORKER_LOST", "CODE_MISMATCH", "ENV_MISMATCH", "KIND_UNSUPPORTED"})
+ENDS: Final = frozenset(
+    {"INTERRUPTED", "WORKER_LOST", "CODE_MISMATCH", "ENV_MISMATCH", "KIND_UNSUPPORTED", "RESOURCES_SHORT"}
+)
 UNSUITED: Final = ENDS - {"INTERRUPTED", "WORKER_LOST"}
 """Ends after which the worker is not given that job again."""
 

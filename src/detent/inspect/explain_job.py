@@ -5,11 +5,13 @@ Waiting leaves no record, so the scheduler is rebuilt and asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from detent.canon import decode_trusted
 from detent.canon.late import dataclass
 from detent.errors import CODES, InvalidInput, StoreCorrupt
 from detent.inspect.explain_history import named_decision, refusals_of, remake, story_of, why_final
@@ -17,8 +19,12 @@ from detent.inspect.explain_reuse import WhyRun, why_run
 from detent.inspect.explain_words import CANDIDATES_TOLD_MAX, Chapter, moment, plain_decision
 from detent.inspect.job_ledger import JobLedger, ledger_of
 from detent.inspect.replicas import HINT, registered_text
+from detent.jobs.order import POOL
 from detent.kernel import Job, Kernel, KernelConfig
+from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED
 from detent.kernel.table import State
+from detent.ledger.trust_config import TrustFault
+from detent.ledger.workers import read_enrolment
 from detent.owner.content import Content, order_of
 from detent.owner.home import Home
 from detent.owner.lock import is_held
@@ -137,6 +143,34 @@ def taken_by(
     return Taken(order.limits.resources, False, lines)
 
 
+def wanted_text(reader: StoreReader, tenant: str, labels: Collection[str]) -> str:
+    """What a job waits for that asks for a pool or labels, and what of it no enrolled worker is certified for."""
+    wanted = sorted(labels, key=lambda one: (":" not in one, one))
+    named = [
+        f"{kind} {name}" if colon else f"label {kind}" for kind, colon, name in (one.partition(":") for one in wanted)
+    ]
+    said = f"It waits for a worker elsewhere that offers {', '.join(named)}."
+    certified = certified_offers(reader, tenant)
+    lacking = [name for one, name in zip(wanted, named, strict=True) if one not in certified]
+    more = f" No worker that is enrolled for this workspace is certified for {', '.join(lacking)}." if lacking else ""
+    return said + more
+
+
+def certified_offers(reader: StoreReader, tenant: str) -> set[str]:
+    """What the certificates of a workspace's workers offer: pools and labels. What a worker says at its start is not on the ledger."""
+    retired = {decode_trusted(row.body)["worker_id"] for row in reader.records_of_kind(0, WORKER_RETIRED)}
+    found: set[str] = set()
+    for row in reader.records_of_kind(0, WORKER_ENROLLED):
+        said = decode_trusted(row.body)
+        enrolment = read_enrolment(row.evidence or b"", said["worker_id"], said["key_id"], said["certificate_digest"])
+        if isinstance(enrolment, TrustFault) or said["worker_id"] in retired:
+            continue
+        certificate = enrolment.signed.certificate
+        if certificate.covers(tenant):
+            found |= {*certificate.labels, *(f"{POOL}{pool}" for pool in certificate.pools or ())}
+    return found
+
+
 def takes_text(resources: Mapping[str, int]) -> str:
     """What work takes, as a sentence."""
     said = [f"{amount:,} {name}" for name, amount in resources.items()]
@@ -201,7 +235,11 @@ def present_of(
     assert isinstance(scheduler, Scheduler)
     idle = () if at_work in (True, None) else (_IDLE,)
     if job.state == State.QUEUED:
-        return _queued(scheduler, job, idle, may_name or (lambda _: True))
+        told = _queued(scheduler, job, idle, may_name or (lambda _: True))
+        labels = scheduler.labels_of(job.job_id)
+        if not labels or told.waiting is None:
+            return told
+        return replace(told, lines=(wanted_text(reader, job.tenant_id, labels), *told.lines[1:]))
     lines = (
         _running(scheduler, job, view, records)
         if job.state == State.RUNNING

@@ -28,6 +28,9 @@ from detent.kernel.manifest import MAX_RETRIES_DEFAULT, RETRY_CATEGORIES_DEFAULT
 
 ORDER_VERSION: Final = 1
 WORK_KINDS: Final = ("python", "code", "shell", "job", "map")
+POOL: Final = "pool:"
+RESOURCE: Final = "resource:"
+"""How what a worker offers beside its labels begins; labels themselves have no colon."""
 INPUT: Final = "input:"
 """How the ingredient of a declared input begins."""
 GLOB: Final = frozenset("*?[")
@@ -104,6 +107,15 @@ class JobLimits:
     """What one attempt takes of what its home counts. No ingredient: what comes of it is the same."""
     policies: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The quota, lease and backoff that the work itself names, by kind; for other kinds its tenant's hold, or the home's."""
+    pool: str | None = field(default=None, compare=False)
+    """The pool of workers that may take it; None: any worker."""
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    """What its worker must be. Like the pool, this changes nothing about the result."""
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """What a worker must offer: the pool and the labels, in order."""
+        return (*([] if self.pool is None else [f"{POOL}{self.pool}"]), *sorted(set(self.labels)))
 
     def __post_init__(self) -> None:
         if len(self.retries.on) < 2:
@@ -236,6 +248,8 @@ _LIMITS: Final[dict[str, Any]] = {
     "memory_by": None,
     "resources": {},
     "policies": {},
+    "pool": None,
+    "labels": (),
 }
 _ORIGIN: Final[dict[str, Any]] = {
     "run_id": None,
@@ -255,7 +269,7 @@ _values: Final = attrgetter(
     *(f"limits.{name}" for name in _LIMITS),
     *(f"origin.{name}" for name in _ORIGIN),
 )
-_TUPLES: Final = frozenset({"arguments", "shell"})
+_TUPLES: Final = frozenset({"arguments", "shell", "labels"})
 _NAMES: Final = frozenset({"version", "elements", *(name for name, _ in _STORED)})
 
 

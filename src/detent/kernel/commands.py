@@ -95,6 +95,8 @@ class Claim:
     """The kinds of jobs that it can run; None: all of them."""
     without: tuple[str, ...] | None = None
     """Jobs that it has given back because it cannot run them; None: there are none."""
+    labels: tuple[str, ...] | None = None
+    """What the worker offers to jobs that ask for it, such as ``pool:gpu``; None: nothing in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +363,7 @@ _NAMES: dict[type[Command], str] = {
     RetireWorker: "worker_retire",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
-_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 3}
+_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 4}
 """Commands whose last fields came later than the others, and how many: they are left out from the end where they are None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {

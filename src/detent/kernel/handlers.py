@@ -183,23 +183,27 @@ def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
-    tenants, kinds, without = command.tenants, command.kinds, command.without
-    if tenants is None and kinds is None and without is None:
+    tenants, kinds, without, labels = command.tenants, command.kinds, command.without, command.labels
+    if tenants is None and kinds is None and without is None and labels is None:
         return _lease_next(kernel, command.replica_id, command.limit, out)
-    if fault := _suiting_fault(tenants, kinds, without):
+    if fault := _suiting_fault(tenants, kinds, without, labels):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
+    offered = frozenset(labels or ())
 
     def suits(job_id: str) -> bool:
         job = kernel.jobs[job_id]
-        if without is not None and job_id in without:
+        if (without is not None and job_id in without) or not kernel.queue.labels_of(job_id) <= offered:
             return False
         return (tenants is None or job.tenant_id in tenants) and (kinds is None or job.job_kind in kinds)
 
     return _lease_next(kernel, command.replica_id, command.limit, out, suits)
 
 
-def _suiting_fault(tenants: object, kinds: object, without: object) -> str | None:
-    for name, value, known in (("tenants", tenants, None), ("kinds", kinds, JOB_KINDS), ("without", without, None)):
+def _suiting_fault(tenants: object, kinds: object, without: object, labels: object) -> str | None:
+    for name, value, known in (
+        *(("tenants", tenants, None), ("kinds", kinds, JOB_KINDS)),
+        *(("without", without, None), ("labels", labels, None)),
+    ):
         if value is None:
             continue
         if type(value) is not tuple or not 1 <= len(value) <= CLAIM_NAMES_MAX:

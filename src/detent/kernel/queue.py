@@ -88,6 +88,9 @@ class JobQueue(Protocol):
         None when nothing that waits can be placed now; refused when nothing ever can, because the replica is unknown.
         """
 
+    def labels_of(self, job_id: str) -> frozenset[str]:
+        """What a job asks of the worker that takes it; a claim that offers less passes it over."""
+
     def cancel(self, job_id: str) -> bool:
         """Take a job out wherever it stands; False when it is not there."""
 
@@ -149,6 +152,10 @@ class PriorityFifo:
         placed = self.enqueue(job_id, priority, evictable=False)
         if not isinstance(placed, Enqueued):
             raise InvariantBroken(f"the queue promised room for job {job_id} and refused it")
+
+    def labels_of(self, job_id: str) -> frozenset[str]:  # noqa: ARG002 - requests are refused here
+        """Nothing."""
+        return frozenset()
 
     def line(self, job_id: str, priority: int) -> Hashable:  # noqa: ARG002 - one line for each class
         """The class."""

@@ -64,7 +64,7 @@ class Submission:
     work: WorkRow | None
     command: Submit | None = None
     request: bytes | None = None
-    """What the job asks of the scheduler: a session that pays for it."""
+    """What the job asks of the scheduler: a session that pays for it, a pool, labels."""
 
 
 def commands_of(submissions: Sequence[Submission]) -> list[Submit]:
@@ -318,7 +318,7 @@ class Backend:
         elif key is not None and any(key):
             keys = tuple([None if one is None else parse_digest(one) for one in key])
             work = WorkRow(tenant, digest, job_id, order.label, now, element_keys=keys)
-        return Submission(manifest, run_id, self._manifest_key, inline, work)
+        return Submission(manifest, run_id, self._manifest_key, inline, work, request=_request(order))
 
     def chosen(self, names: Mapping[str, str], tenant: str | None = None) -> Chosen:
         """The policies of a tenant's job that names these; refuses a name that the settings do not define."""
@@ -500,6 +500,15 @@ def joined(parts: Iterable[Sequence[tuple[bytes, bytes]]]) -> list[tuple[bytes, 
     for part in parts:
         together.update(part)
     return list(together.items())
+
+
+def _request(order: Order) -> bytes | None:
+    """What an order asks of the scheduler; None where any worker would do."""
+    if not (wanted := order.limits.wanted):
+        return None
+    from detent.scheduling.orders import write_request  # noqa: PLC0415 - most work asks for nothing
+
+    return write_request(labels=list(wanted))
 
 
 def _at_home(order: Order, trees: str) -> Order:

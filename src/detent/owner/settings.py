@@ -5,8 +5,9 @@ An unknown key is an error, not a comment: a misspelt limit that silently does n
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -150,6 +151,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "idempotency": frozenset({"window_ms", "keys_max"}),
     "resources": None,
     "workers": None,
+    "pools": None,
     "metrics": frozenset({"textfile"}),
     "log": frozenset({"to"}),
     "plans": None,
@@ -159,6 +161,7 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "webhooks": frozenset({"allow"}),
     "serve": frozenset({"embedded"}),
 }
+_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
 STDERR = "stderr"
@@ -302,6 +305,12 @@ class Settings:
         return {name: entry["count"] for name, entry in sorted(self.raw.get("workers", {}).items())}
 
     @property
+    def pools(self) -> Mapping[str, Sequence[str]]:
+        """Pools of workers elsewhere that may come, each with the labels that its workers have."""
+        pools: Mapping[str, Sequence[str]] = self.raw.get("pools", {})
+        return pools
+
+    @property
     def textfile(self) -> Path | None:
         """The file that metrics are kept in, if any."""
         return self._path("metrics", "textfile")
@@ -346,6 +355,7 @@ def read_settings(path: Path) -> Settings:
         raise HomeError(f"{path}: serve.embedded: is {show(embedded)}", hint=f"write embedded = {REFUSE!r} or {JOIN!r}")
     _check_numbers(path, "access", tables.get("access", {}), dict.fromkeys(ACCESS_RATES, ACCESS_RATE_MAX))
     _check_workers(path, tables.get("workers", {}))
+    _check_pools(path, tables.get("pools", {}))
     for section, key in (("metrics", "textfile"), ("log", "to")):
         _check_path(path, f"{section}.{key}", tables.get(section, {}).get(key))
     _check_jobs(path, tables)
@@ -369,6 +379,15 @@ def _check_numbers(path: Path, section: str, said: Mapping[str, Any], most: Mapp
             raise HomeError(
                 f"{path}: {section}.{name}: {show(value)} is not a whole number from 1 to {most[name]:,}",
                 hint="correct the setting and start again",
+            )
+
+
+def _check_pools(path: Path, pools: Mapping[str, Any]) -> None:
+    for name, labels in pools.items():
+        if type(labels) is not list or not all(type(one) is str and _POOL.fullmatch(one) for one in (name, *labels)):
+            raise HomeError(
+                f"{path}: pools.{show(name)}: {show(labels)} is not a list of labels",
+                hint='write for example gpu = ["a100"]; names have letters, digits, dots, dashes and underscores',
             )
 
 

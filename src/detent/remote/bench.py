@@ -21,6 +21,7 @@ from typing import Any, Final
 from detent.access.certificate import replica_of
 from detent.access.turn import LEASES_MAX, PROTOCOL, PROTOCOLS, Answer, Beat, Ended, Granted, Turn
 from detent.canon import SigningKey, decode_trusted, sha256
+from detent.canon.grammar import CPU
 from detent.errors import DetentError, InvalidInput
 from detent.executor.own_targets import DELIVER
 from detent.jobs.order import Order
@@ -38,6 +39,7 @@ from detent.store.trees import DIRECTORY as TREES
 from detent.version import __version__
 from detent.workers.bench import Allowance, Attempted, Closing, Inputs, Listener, Settled
 from detent.workers.reports import Attempt, Reporter
+from detent.workers.resources import feasible_fault
 from detent.workflow.vocabulary import LeaseExpiredError
 
 SEEN_MAX: Final = 10_000
@@ -371,6 +373,8 @@ class RemoteBench:
             held.earlier = None if earlier is None else _report(earlier)
             if order.call.kind not in self._machine.kinds or order.call.target in BESIDE_THE_LEDGER:
                 code = "KIND_UNSUPPORTED"
+            elif feasible_fault(order.limits.resources, {CPU: self._machine.slots, **self._machine.resources}):
+                code = "RESOURCES_SHORT" if self.protocol > 1 else "KIND_UNSUPPORTED"
             else:
                 code = self._witness.mismatch(order, time.monotonic())
         if code is not None:

@@ -40,7 +40,9 @@ FETCHERS: Final = 4
 """Jobs whose content is fetched at once."""
 OUTPUT_SECONDS: Final = 0.3
 """How often the output of watched jobs is looked at."""
-FINAL: Final = frozenset({"WORKER_RETIRED", "PROTOCOL_UNSUPPORTED", "UNAUTHENTICATED", "SERVER_UNTRUSTED"})
+FINAL: Final = frozenset(
+    {"WORKER_RETIRED", "PROTOCOL_UNSUPPORTED", "UNAUTHENTICATED", "SERVER_UNTRUSTED", "ENROLMENT_REFUSED"}
+)
 """Refusals that no repeat changes: the worker ends."""
 
 

@@ -118,7 +118,17 @@ ORDERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Ordered, Fields], ob
 TASK_FIELDS: Final = tuple(
     name for name in TaskRequest.FIELDS if name not in {"job_id", "priority", "job_kind", "pin", "requirements"}
 )
-FIELDS: Final = (*TASK_FIELDS, "requirements", "wall_ms", "idle_ms", "reports_progress", "last_good", "debited")
+FIELDS: Final = (
+    *TASK_FIELDS,
+    "requirements",
+    "wall_ms",
+    "idle_ms",
+    "reports_progress",
+    "last_good",
+    "debited",
+    "labels",
+)
+LABELS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,8 @@ class Asked:
     last_good: str | None = None
     debited: bool = False
     """The session's own partition has taken the request's worst case from its budgets already."""
+    labels: frozenset[str] = frozenset()
+    """What the worker must offer that takes the job from the open pool."""
 
     @property
     def demands_nothing(self) -> bool:
@@ -197,4 +209,11 @@ def _asked(
     last_good = fields.get("last_good")
     if last_good is not None:
         check_id("last_good", last_good)
-    return Asked(task, limits, last_good, bool(fields.get("debited")))  # type: ignore[arg-type]
+    labels = _labels(fields.get("labels", []))
+    return Asked(task, limits, last_good, bool(fields.get("debited")), labels)  # type: ignore[arg-type]
+
+
+def _labels(said: object) -> frozenset[str]:
+    if type(said) is not list or len(said) > LABELS_MAX:
+        raise InvalidInput(f"labels must be a list of at most {LABELS_MAX}, not {show(said)}")
+    return frozenset(check_id("labels", label) for label in said)

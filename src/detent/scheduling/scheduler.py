@@ -80,6 +80,8 @@ class Scheduler:
         )
         self.watchdog = Watchdog()
         self.known: dict[str, Known] = {}
+        self._labelled: set[str] = set()
+        """Jobs that ask for labels: while there are any, claims pass over those that they do not suit."""
         self._lapses: list[tuple[int, str]] = []
         self._no_limit = self.policy.watchdog_wall_ms is None
         self._opens_pools = config.rules >= RULES_POOL_OPENED
@@ -111,6 +113,9 @@ class Scheduler:
             return self._enqueue(
                 Known(arrival, asked, NO_POOL, priority), Decision(ADMITTED, arrival.job_id, ANY_WORKER)
             )
+        if asked.labels and self.fleet:
+            refusal = Refused("NO_FEASIBLE_POOL", "jobs with labels wait in the open pool, and replicas are registered")
+            return _not_admitted(refusal, refused(arrival.job_id, refusal))
         admitted = admit(task, self.fleet, self.sessions, policy)
         if isinstance(admitted, Refused):
             return _not_admitted(admitted, admitted.decision)
@@ -133,6 +138,8 @@ class Scheduler:
         if not asked.debited and self.sessions.debit(asked.task) is not None:
             raise InvariantBroken(f"job {arrival.job_id} was admitted and cannot be paid for")
         self.known[arrival.job_id] = known
+        if asked.labels:
+            self._labelled.add(arrival.job_id)
         stands = self.queues.last(pool_id, priority, placed.arrival)
         left = self.sessions.left(asked.task.session_id)
         return self._enqueued(arrival, placed, replace(decision, queue=stands, budget_left=left).encode())
@@ -214,7 +221,7 @@ class Scheduler:
         found: list[Decision] = []
 
         def placeable(job_id: str) -> bool:
-            if suits is not None and not suits(job_id):
+            if (suits is not None and not suits(job_id)) or job_id in self._labelled:
                 return False
             if own is not None and self.queues.pool_of(job_id) not in (NO_POOL, own):
                 return False
@@ -236,6 +243,8 @@ class Scheduler:
 
         With ``suits`` the first that does. Jobs that do not are passed over, not waited for: they are other workers' jobs.
         """
+        if suits is None and self._labelled:
+            suits = lambda job_id: job_id not in self._labelled  # noqa: E731 - a worker that offers nothing
         if suits is not None:
             return self.queues.dequeue_suiting(
                 suits if not self._opens_pools else lambda job_id: self.suits_any(job_id) and suits(job_id),
@@ -244,6 +253,10 @@ class Scheduler:
         if not self._opens_pools:
             return self.queues.dequeue(pool_id=NO_POOL)
         return self.queues.dequeue(self.suits_any)
+
+    def labels_of(self, job_id: str) -> frozenset[str]:
+        """What a job asks of the worker that takes it."""
+        return self.known[job_id].asked.labels if job_id in self._labelled else frozenset()
 
     def suits_any(self, job_id: str) -> bool:
         """Whether any worker would do for a job."""
@@ -290,6 +303,7 @@ class Scheduler:
     def forget(self, job_id: str) -> None:
         """A job has ended. Its session gets back what was taken for a job that never ran."""
         known = self.known.pop(job_id, None)
+        self._labelled.discard(job_id)
         if known is None:
             return
         if known.ran:
@@ -340,6 +354,7 @@ class Scheduler:
         self.watchdog = Watchdog()
         self.watchdog.restore(snapshot["watchdog"])
         self.known = {known.arrival.job_id: known for known in map(self._read, snapshot["known"])}
+        self._labelled = {job_id for job_id, known in self.known.items() if known.asked.labels}
         self._lapses = [(tick, job_id) for job_id, tick in self.fleet.lapses().items()]
         heapify(self._lapses)
 

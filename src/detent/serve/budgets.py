@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from detent.canon import encode
+from detent.canon import decode_trusted, encode
 from detent.errors import InvalidInput, StoreUnavailable
 from detent.kernel import Kernel, Order
 from detent.owner.session import Session
@@ -41,9 +41,10 @@ def closed(workspace: str, session_id: str) -> Order:
     return Order(0, "session_close", encode({"session_id": name_of(workspace, session_id)}))
 
 
-def paid_by(workspace: str, session_id: str, most: Mapping[str, int | None]) -> bytes:
-    """What a job asks of the scheduler: that a session pays for it, at most so much."""
-    said: dict[str, object] = {"session_id": name_of(workspace, session_id)}
+def paid_by(workspace: str, session_id: str, most: Mapping[str, int | None], beside: bytes | None = None) -> bytes:
+    """What a job asks of the scheduler: that a session pays for it, at most so much; ``beside`` is what it asks anyway."""
+    said: dict[str, object] = {} if beside is None else dict(decode_trusted(beside))
+    said["session_id"] = name_of(workspace, session_id)
     if most.get("tokens") is not None:
         said["max_new_tokens"] = most["tokens"]
     said |= {name: most[name] for name in ("time_ms", "cost") if most.get(name) is not None}

@@ -16,6 +16,7 @@ from typing import Any, Final
 from detent.access.certificate import Certificate, replica_of
 from detent.access.turn import Granted, Watch
 from detent.canon import decode_trusted
+from detent.jobs.order import POOL, RESOURCE
 from detent.kernel import EnrollWorker, Grant
 from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED, Record
 from detent.kernel.records import OPERATED
@@ -101,6 +102,21 @@ class Worker:
         self.unsuited.clear()
         self.draining = False
 
+    @property
+    def pools(self) -> frozenset[str]:
+        """The pools that it works in: the one that this start says, else those of its certificate."""
+        certified = self.certificate.pools
+        if self.pool is not None:
+            return frozenset({self.pool}) if certified is None or self.pool in certified else frozenset()
+        return frozenset(certified or ())
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What it offers to jobs that ask for a pool, a label or a resource."""
+        labels = {label for label in (*self.certificate.labels, *self.labels) if ":" not in label}
+        named = {f"{RESOURCE}{name}" for name, amount in self.resources.items() if amount}
+        return frozenset({*labels, *named, *(f"{POOL}{pool}" for pool in self.pools)})
+
     def let_go(self, lease_id: bytes) -> HeldLease | None:
         """Forget a lease that is over; gives what was known of it."""
         held = self.leases.pop(lease_id, None)
@@ -162,6 +178,10 @@ class Fleet:
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())
+
+    def all(self) -> list[Worker]:
+        """All workers as they are now, from any thread."""
+        return list(self._workers.values())
 
     def get(self, worker_id: str) -> Worker | None:
         """A worker, also a retired one; None for one that was never enrolled."""

@@ -58,6 +58,7 @@ from detent.serve.login import link, make_login
 from detent.serve.notifying import Notifier
 from detent.serve.openapi import described
 from detent.serve.operator_auth import OperatorSignatures
+from detent.serve.placing import Placing
 from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
 from detent.serve.readers import Readers
 from detent.serve.routes import ALL
@@ -167,7 +168,9 @@ class _Assembly:
         return Serving(
             writer=writer,
             budgets=budgets,
-            submitting=Submitting(work, self._project.resolve(), access.plan_of),
+            submitting=Submitting(
+                work, self._project.resolve(), access.plan_of, Placing(turns.fleet, work.settings.pools)
+            ),
             home=home,
             session=session,
             access=access,

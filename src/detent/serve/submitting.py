@@ -35,6 +35,7 @@ from detent.runs.platform_jobs import JobOptions, PlatformJobs, SubmittedJob
 from detent.runs.retry import order_again
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import Calls, JobRequest
+from detent.serve.placing import Placing
 from detent.serve.values import files_in, received
 from detent.words.states import QUEUED, word_of
 
@@ -70,6 +71,8 @@ class TaskAsked:
     policies: Mapping[str, str]
     version: str | None
     reuse: bool
+    pool: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,10 @@ class Offered:
 class Submitting:
     """Prepares the jobs of all workspaces of one server."""
 
-    def __init__(self, work: Runtime, project: Path, plan_of: Callable[[str], tuple[str, Plan]]) -> None:
-        self._work, self._project = work, str(project)
+    def __init__(
+        self, work: Runtime, project: Path, plan_of: Callable[[str], tuple[str, Plan]], placing: Placing
+    ) -> None:
+        self._work, self._project, self._placing = work, str(project), placing
         self._platform = PlatformJobs(work, plan_of)
         self._calls: dict[str, Calls] = {}
 
@@ -166,8 +171,7 @@ class Submitting:
     def _request(self, asker: Asker, asked: TaskAsked) -> JobRequest:
         _check_target(asked.target)
         label = asked.label or asked.target
-        if asked.resources:
-            self._work.refuse_unfeasible(label, asked.resources)
+        labels = self._placed(asker, label, asked)
         if asked.policies:
             self._work.refuse_unknown_policies(label, asked.policies)
         backend = self.backend.for_tenant(asker.workspace)
@@ -185,6 +189,8 @@ class Submitting:
             ),
             resources=asked.resources,
             policies=asked.policies,
+            pool=asked.pool,
+            labels=labels,
         )
         call = Call(
             kind="python",
@@ -196,6 +202,22 @@ class Submitting:
         )
         priority = PRIORITY_NAMES[asked.priority]
         return JobRequest(call, label, limits, priority, asked.reuse, asker.principal_id)
+
+    def _placed(self, asker: Asker, what: str, asked: TaskAsked) -> tuple[str, ...]:
+        """The labels of a task, with those that its resources need; refuses one that no worker could ever take."""
+        wanted = JobLimits(pool=asked.pool, labels=asked.labels).wanted
+        labels = asked.labels
+        if asked.resources:
+            try:
+                self._work.refuse_unfeasible(what, asked.resources)
+            except RequestRefused:
+                more = self._placing.elsewhere(asker.workspace, asked.resources, wanted)
+                if more is None:
+                    raise
+                labels = (*labels, *more)
+        if wanted:
+            self._placing.refuse_unplaceable(what, asker.workspace, wanted)
+        return labels
 
     def _calls_of(self, workspace: str) -> Calls:
         known = self._calls.get(workspace)

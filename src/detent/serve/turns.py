@@ -48,6 +48,7 @@ BEATS_PER_LEASE: Final = 6
 KINDS: Final = ("action", "task", "platform")
 """What a worker elsewhere may be given; the driver of an ordered run stays beside its ledger."""
 MISSING: Final = "CONTENT_MISSING"
+OFFERS_MAX: Final = 256
 SHOWS_OUTPUT: Final = 2
 """The version of the protocol from which on a worker sends what its jobs print."""
 FIRST_OUTPUT_SECONDS: Final = 2.0
@@ -136,6 +137,13 @@ class Turns:
 
     async def _answer(self, worker: Worker, said: Turn, gone: asyncio.Event) -> Answer:
         arrived = time.monotonic()
+        certified = worker.certificate.pools
+        if said.pool is not None and certified is not None and said.pool not in certified:
+            raise RequestRefused(
+                f"worker {worker.worker_id} is not certified for pool {said.pool}",
+                code="ENROLMENT_REFUSED",
+                hint=f"start it for one of {', '.join(certified) or 'no pool'}, or enrol it with a token for that pool",
+            )
         self._hear(worker, said)
         recovers = worker.boot != said.boot
         if recovers:
@@ -228,6 +236,7 @@ class Turns:
             worker.certificate.tenants,
             KINDS,
             tuple(worker.unsuited) if worker.unsuited else None,
+            tuple(sorted(worker.offers)[:OFFERS_MAX]) or None,
         )
 
     def _reports(self, worker: Worker, said: Turn) -> tuple[list[Report], list[tuple[bytes, bytes]], list[bytes]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from detent.access.turn import LABEL_PATTERN, LABELS_MAX
 from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
 from detent.errors import RequestRefused
 from detent.runs.platform_jobs import JobOptions, SubmittedJob
@@ -27,6 +28,7 @@ LABEL_CHARS_MAX: Final = 200
 
 
 Resource = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Label = Annotated[str, Field(pattern=LABEL_PATTERN)]
 Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
 Keyword = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
 
@@ -46,7 +48,11 @@ class Task(Shape):
     timeout_ms: Annotated[int, Field(ge=1, le=DURATION_MS_MAX)] | None = None
     memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MB_MAX)] | None = None
     resources: Annotated[dict[Resource, Amount], Field(default_factory=dict, max_length=RESOURCES_MAX)]
-    """What one attempt takes of what the home counts, such as `{"gpu": 1}`."""
+    """What one attempt takes of what the home, or a worker elsewhere, has, such as `{"gpu": 1}`."""
+    pool: Label | None = None
+    """The pool of workers that may take it. Left out: any worker."""
+    labels: Annotated[list[Label], Field(default_factory=list, max_length=LABELS_MAX)]
+    """What its worker must be."""
     quota: str | None = None
     lease: str | None = None
     backoff: str | None = None
@@ -72,6 +78,8 @@ class Task(Shape):
             {name: value for name, value in named.items() if value is not None},
             self.version,
             self.reuse,
+            self.pool,
+            tuple(self.labels),
         )
 
 
@@ -189,7 +197,9 @@ def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
         assert asked.task is not None
         one = submitting.task(asker, asked.task.asked(), job_id)
     if asked.paid_by is not None and one.submission is not None:
-        one.submission.request = paid_by(call.workspace, asked.paid_by.session_id, asked.paid_by.model_dump())
+        one.submission.request = paid_by(
+            call.workspace, asked.paid_by.session_id, asked.paid_by.model_dump(), one.submission.request
+        )
     return one
 
 

@@ -111,6 +111,7 @@ class WorkerShown(Shape):
     tenants: list[str] | None
     pools: list[str] | None
     labels: list[str]
+    """Of its certificate, and those that its present start says."""
     boot: str | None
     slots: int
     leases: int
@@ -272,8 +273,8 @@ def _shown(worker: Worker) -> WorkerShown:
         state=worker.state,
         key_id=worker.key_id.hex(),
         tenants=None if certificate.tenants is None else list(certificate.tenants),
-        pools=None if certificate.pools is None else list(certificate.pools),
-        labels=list(certificate.labels),
+        pools=sorted(worker.pools) or (None if certificate.pools is None else []),
+        labels=sorted({*certificate.labels, *worker.labels}),
         boot=worker.boot,
         slots=worker.slots,
         leases=len(worker.leases),
@@ -427,7 +428,11 @@ ROUTES: Final = (
     ),
     Route(
         *("POST", "/v1/workers/{worker_id}/turn", _turn, "Take a worker's turn: results, leases, a claim and a wait."),
-        *(WORKER, ("PROTOCOL_UNSUPPORTED", "TURN_STALE", *_SIGNED, *READING, *_WRITING), {200: None}),
+        *(
+            WORKER,
+            ("PROTOCOL_UNSUPPORTED", "TURN_STALE", "ENROLMENT_REFUSED", *_SIGNED, *READING, *_WRITING),
+            {200: None},
+        ),
         takes=(MEDIA_TYPE,),
         media_type=MEDIA_TYPE,
         body_bytes_max=TURN_BYTES_MAX,
