@@ -219,11 +219,17 @@ def _class_lines(kind: type, said: str) -> list[str]:
         about = inspect.getdoc(member) if isinstance(member, property) else documented.get(name)
         rows.append(f"| `{name}` | {_line(about or '')} |")
     lines += ["| | |", "|---|---|", *rows, ""] if rows else []
-    for name, member in vars(kind).items():
+    for name, member in _members(kind).items():
         inner = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if inspect.isfunction(inner) and not name.startswith("_") and f"{kind.__name__}.{name}" not in PLUMBING:
             lines += _function_lines(getattr(kind, name), f"{kind.__name__}.{name}", 4)
     return lines
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """What a class has of its own and from classes of this package that it is made of."""
+    made_of = [base for base in reversed(kind.__mro__) if base is kind or base.__module__.startswith("detent.sdk.")]
+    return {name: member for base in made_of for name, member in vars(base).items()}
 
 
 def _function_lines(function: Any, name: str, level: int) -> list[str]:

@@ -49,6 +49,16 @@ def large():
     return "x" * 2_000_000
 
 
+def length(text):
+    return len(text)
+
+
+def picture(name):
+    import detent
+
+    return {"$plain": 1, "picture": detent.File.from_bytes(b"pixels of " + name.encode(), name=f"{name}.txt")}
+
+
 def flaky(path):
     if not Path(path).exists():
         raise RuntimeError("not yet")
@@ -131,6 +141,20 @@ def test_files_travel_by_digest(client: detent.Client, work: ModuleType, tmp_pat
     assert client.submit(work.read, detent.File(tmp_path / "note.txt")).result(60) == "a river"
 
 
+def test_a_file_that_a_task_returns_can_be_read_here(working: tuple[Project, Served, Toxic], work: ModuleType) -> None:
+    _, served, proxy = working
+    with detent.Client(proxy.url, key=served.token) as client:
+        given = client.submit(work.picture, "cat").result(60)
+        passed_on = client.submit(work.read, given["picture"]).result(60)
+    assert (given["$plain"], given["picture"].name, passed_on) == (1, "cat.txt", "pixels of cat")
+    assert given["picture"].read_bytes() == b"pixels of cat", "also when the client is closed"
+
+
+def test_calls_with_large_arguments_are_sent_in_several_requests(client: detent.Client, work: ModuleType) -> None:
+    handles = client.submit_many(work.length, [("x" * 3_000_000,) for _ in range(6)])
+    assert [handle.result(60) for handle in handles] == [3_000_000] * 6
+
+
 def test_a_lost_answer_submits_nothing_twice(
     client: detent.Client, work: ModuleType, working: tuple[Project, Served, Toxic]
 ) -> None:
@@ -160,6 +184,8 @@ def test_what_a_server_does_not_take_is_told(
         detent.Client(proxy.url, key=served.token, workers=2)
     with pytest.raises(InvalidInput, match="are for servers"):
         detent.Client(key=served.token)
+    with pytest.raises(InvalidInput, match="chunk=50 is for a home on this machine"):
+        list(client.map(work.square, [1], chunk=50))
     with pytest.raises(InvalidInput, match="user_id"):
         client.submit_job({}, user_id="ann")
     with pytest.raises(InvalidInput):
@@ -232,6 +258,12 @@ def test_a_payload_is_submitted_by_the_command_as_beside_the_home(
     told = ("status", "job_type", "workspace_id", "plan", "deduplicated")
     assert [there[name] for name in told] == [near[name] for name in told]
     assert there["result"]["outputs"]["result_json"] == {"y": 64}
+    with detent.Client(served.told["url"], key=served.token) as client:
+        job = client.submit_job((tmp_path / "there.json").read_bytes())
+        assert (job.job_id, job.deduplicated, job.submitted.plan) == (there["job_id"], True, there["plan"])
+        assert job.outcome(60).to_map() == {name: there[name] for name in job.outcome().to_map()}
+        assert client.result_of(job.job_id).ok
+        assert (job.fetch(tmp_path / "files"), client.fetch_artifacts(job, tmp_path / "files")) == ([], [])
     again = sides.there("submit", "there.json")
     assert again.out.startswith(f"found job {there['job_id']}  succeeded")
     assert _without_ids(again.out).replace("p_local", "local") == _without_ids(sides.here("submit", "near.json").out)

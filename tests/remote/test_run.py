@@ -47,7 +47,7 @@ def test_a_run_brings_its_code_and_answers_with_its_steps(apart: tuple[Project, 
     assert (retried["name"], retried["status"], retried["home"]) == ("breaks", "failed", served.told["url"])
     assert retried["failures"][0]["message"] == "ValueError: no such river"
     wrong = there.detent("run", "tasks.py:flow", expects=2)
-    assert "contract files" in wrong.err
+    assert "has no flow" in wrong.err
 
 
 def test_a_run_at_a_server_ends_with_the_summary_of_a_run_here(
@@ -72,7 +72,11 @@ def _compare(here: Project, local: Project, served: Served, file: str, code: int
     assert _page(through[0].out.replace(f" {' '.join(at)}", "")) == [
         line for line in _page(beside[0].out) if not line.startswith("detent verify")
     ]
-    began, first = through[0].err.splitlines()[0].split(" ", 1)
+    note, started = through[0].err.splitlines()[:2]
+    assert re.fullmatch(
+        r"note: sending 2 files of .*; \d+ other files there stay here \(.*\); name data under .*", note
+    )
+    began, first = started.split(" ", 1)
     assert re.fullmatch(r"\d\d:\d\d:\d\d", began)
     assert began != "00:00:00" or time.strftime("%H") in {"23", "00"}
     assert re.fullmatch(r"\w+ started: run [\w-]+, 2 steps", first)
@@ -102,7 +106,7 @@ def test_a_run_outlasts_a_kill_of_its_server_and_so_does_its_command(tmp_path: P
             text=True,
         )
         assert running.stderr is not None
-        assert "waits started" in running.stderr.readline()
+        assert "waits started" in [running.stderr.readline() for _ in range(2)][1]
         deadline = time.monotonic() + 120
         while not there.detent("list", "--jobs", "--state", "running", "-o", "json").document:
             assert time.monotonic() < deadline
@@ -133,7 +137,7 @@ def test_the_run_goes_on_without_its_command_and_is_found_again(
         stdout=subprocess.PIPE,
     )
     assert first.stderr is not None
-    assert first.stderr.readline()  # Progress: it is under way.
+    assert b"waits started" in [first.stderr.readline() for _ in range(2)][1], "it is under way"
     first.kill()
     first.communicate()
     assert [run["status"] for run in there.detent("list", "-o", "json").document] == ["running"]

@@ -240,7 +240,7 @@ def command(shell: Shell, file: str, assignments: tuple[str, ...], *, show_all: 
         if is_flow_name(file):
             from detent.sdk.flow_file import load_flow, recorded  # noqa: PLC0415
 
-            contract, assignments = recorded(load_flow(file), assignments), ()
+            contract, assignments = recorded(load_flow(file), assignments)[1], ()
             refuse_returns(contract)
         else:
             contract = read_contract(file)

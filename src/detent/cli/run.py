@@ -120,7 +120,7 @@ def pipeline(file: str, assignments: Sequence[str]) -> tuple[Contract, dict[str,
     if is_flow_name(file):
         from detent.sdk.flow_file import load_flow, recorded  # noqa: PLC0415
 
-        return recorded(load_flow(file), assignments), {}
+        return recorded(load_flow(file), assignments)[1], {}
     from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
 
     contract = read_contract(file)

@@ -80,11 +80,13 @@ class Shell:
         address = address_of(os.environ, self.server_option, self.pin_option)
         if address is None:
             return None
+        from detent.remote.heads import check_head  # noqa: PLC0415
         from detent.remote.home import RemoteHome  # noqa: PLC0415
         from detent.remote.http import Http  # noqa: PLC0415
         from detent.remote.operator_key import sign_requests  # noqa: PLC0415
 
-        return RemoteHome(sign_requests(Http(address, patience=PATIENCE_SECONDS, agent="detent-cli")))
+        http = Http(address, patience=PATIENCE_SECONDS, agent="detent-cli", greet=check_head)
+        return RemoteHome(sign_requests(http))
 
     def home(self, *, writes: bool = False, looks: bool = True) -> Home:
         """The home to work on; a `HomeError` says how to get one when there is none.

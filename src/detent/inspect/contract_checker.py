@@ -28,6 +28,7 @@ from detent.contract.params import bind, refuse_misfits
 from detent.errors import DetentError, InvalidInput
 from detent.executor.annotations import refuse_returns
 from detent.inspect.plan_preview import preview_plan
+from detent.jobs.values import files_named
 from detent.owner.home import Home
 from detent.owner.socket_messages import error_to_map
 from detent.runs.record.inputs import RunInputs, check_job
@@ -54,7 +55,8 @@ def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
             "steps": len(contract.plain_steps),
             "scheduled": contract.schedule is not None,
         }
-        return {"ok": True, **told, "inputs": RunInputs(contract, params).document()}
+        inputs = RunInputs(contract, params).document()
+        return {"ok": True, **told, "inputs": inputs, "files": sorted(set(files_named(inputs)))}
     except ContractInvalid as exc:
         found = [finding_map(finding) for finding in exc.findings]
         return {"ok": False, "findings": found, "findings_total": len(found) + exc.more}

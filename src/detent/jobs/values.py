@@ -102,14 +102,20 @@ def results_named(value: JsonValue) -> Iterator[str]:
 
 def files_named(value: JsonValue) -> Iterator[str]:
     """The digests of the files that a value names, in the order they appear; one may come twice."""
+    for mapping in files_told(value):
+        if type(mapping[FILE]) is not str:
+            raise InvalidInput(f"{FILE} needs a digest, not {mapping[FILE]!r:.80}")
+        yield mapping[FILE]
+
+
+def files_told(value: JsonValue) -> Iterator[dict[str, Any]]:
+    """The mappings that stand for files in a value, in the order they appear."""
     if type(value) is dict:
         if is_file(value):
-            if type(value[FILE]) is not str:
-                raise InvalidInput(f"{FILE} needs a digest, not {value[FILE]!r:.80}")
-            yield value[FILE]
+            yield value
             return
         for item in value.values():
-            yield from files_named(item)
+            yield from files_told(item)
     elif type(value) is list:
         for item in value:
-            yield from files_named(item)
+            yield from files_told(item)

@@ -29,7 +29,7 @@ from detent.errors import InvalidInput
 from detent.jobs import elements as array
 from detent.jobs.elements import Elements
 from detent.jobs.status import TERMINAL_STATUSES, TIMEOUT_CODES, ErrorCategory, JobStatus
-from detent.jobs.values import files_named
+from detent.jobs.values import FILE, files_named, files_told
 from detent.kernel.manifest import digest_fault, id_fault
 
 REPORT_VERSION: Final = 1
@@ -39,6 +39,7 @@ STREAM_INLINE_BYTES_MAX: Final = 2 * 1024
 """The same for what was written to stdout and stderr."""
 FILES_MAX: Final = 1000
 REPORT_BYTES_MAX: Final = 1024 * 1024
+UNKNOWN_TYPE: Final = "application/octet-stream"
 PROCESS: Final = "process"
 """What a result has instead of a sandbox profile when the user's own trusted code ran in a plain process."""
 SUCCEEDED: Final = JobStatus.SUCCEEDED.value
@@ -54,7 +55,7 @@ class WorkFile:
     name: str
     digest: bytes
     size_bytes: int
-    content_type: str = "application/octet-stream"
+    content_type: str = UNKNOWN_TYPE
     output: str | None = None
     """The name under which it was declared; None for an undeclared file."""
 
@@ -222,6 +223,22 @@ class WorkReport:
                     yield from element.contents()
         if result.value is not None and b'"$file"' in result.value:
             yield from (parse_digest(named) for named in files_named(json_decode(result.value)))
+
+    def returned_files(self) -> list[WorkFile]:
+        """The files in the value, where the report holds it. Those of a large value are not told: only its digest is signed here."""
+        value = self.result.value
+        if value is None or b'"$file"' not in value:
+            return []
+        given = {str(one[FILE]): one for one in files_told(json_decode(value))}
+        return [
+            WorkFile(
+                str(one.get("name", "data")),
+                parse_digest(named),
+                one.get("size", 0),
+                str(one.get("type", UNKNOWN_TYPE)),
+            )
+            for named, one in given.items()
+        ]
 
     def carried(self) -> Elements | None:
         """How the elements of an array ended so far, for its next attempt."""

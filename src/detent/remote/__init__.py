@@ -4,7 +4,9 @@
 - `http` sends requests: kept connections, deadlines, bounded answers, and a repeat where an answer was lost. It knows nothing about what
   is asked, so commands, `detent.Client` and workers share it.
 - `home` is a home behind a server, as commands use it: pages, logs, and what they follow.
-- `files` reads what jobs made, by signed URL and digest.
+- `heads` keeps tree heads of servers, so that one that was put back to an older copy is noticed.
+- `files` reads what jobs made, by signed URL and digest; `uploads` sends what they are given.
+- `jobs` submits payloads and reads results of any size.
 - `trees` sends the code of a run, `runs` starts and watches one.
 - `problems` turns a problem document into the error that the same call raises on a local home.
 

@@ -102,9 +102,21 @@ Signer = Callable[[str, str, str, bytes], Mapping[str, str]]
 class Http:
     """Sends requests to one server."""
 
-    def __init__(self, address: Address, *, patience: float = 0.0, agent: str = "detent") -> None:
-        """``patience``: for how many seconds a request is repeated while the server cannot answer; 0 gives up at once."""
+    def __init__(
+        self,
+        address: Address,
+        *,
+        patience: float = 0.0,
+        agent: str = "detent",
+        greet: Callable[[Http], None] | None = None,
+    ) -> None:
+        """``patience``: for how many seconds a request is repeated while the server cannot answer; 0 gives up at once.
+
+        ``greet`` is called before the first request, and before the first after a silence of the server: another one may
+        have come back. What it raises, the request raises.
+        """
         self.address = address
+        self._greet, self._is_greeted = greet, False
         self.patience = patience
         self._agent = f"{agent}/{__version__}"
         self._context = _context(address)
@@ -165,8 +177,10 @@ class Http:
         until = time.monotonic() + (self.patience if patience is None else patience)
         for wait in _pauses():
             try:
+                self._meet()
                 reply = self._tried(method, target, content, sent, seconds, bytes_max)
             except ServerUnreachable:
+                self._is_greeted = False
                 if time.monotonic() + wait > until:
                     raise
             else:
@@ -254,6 +268,17 @@ class Http:
         """The path and query as they are sent; a value of None is left out."""
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         return self.address.prefix + path + (f"?{urlencode(given, quote_via=quote)}" if given else "")
+
+    def _meet(self) -> None:
+        """Look at a server that was not seen before, or not for a while; requests of the look itself are sent without one."""
+        if self._greet is None or self._is_greeted:
+            return
+        self._is_greeted = True
+        try:
+            self._greet(self)
+        except BaseException:
+            self._is_greeted = False
+            raise
 
     # -- one try -------------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,11 @@ class AsyncHandle:
         """What `detent show` and `detent explain` call it."""
         return str(self._handle.job_id)
 
+    @property
+    def run_id(self) -> str:
+        """The same for a run of a flow."""
+        return str(self._handle.run_id)
+
     async def status(self) -> Any:
         """Where the job stands now, by the ledger."""
         return await self._client.ask(lambda: self._handle.status)

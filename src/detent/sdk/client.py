@@ -17,12 +17,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from detent.errors import InvalidInput
-from detent.sdk.options import Duration, check_policies, not_ended, refuse_ambiguous, waiting_seconds
-from detent.sdk.outcomes import Left, TaskCancelled, TaskFailed, ticket_failure
+from detent.sdk.options import Duration, not_ended, waiting_seconds
+from detent.sdk.outcomes import Left, TaskCancelled, ticket_failure
+from detent.sdk.submissions import Outcome, Submissions
 
 if TYPE_CHECKING:
     from detent.inspect.fetch_artifacts import Fetched
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from detent.runs.runtime import Runtime
     from detent.runs.single_jobs import SingleJobs, Ticket
     from detent.runs.submit.calls import JobRequest
-    from detent.sdk.calls import MakeCall, StoreArguments
     from detent.sdk.flow import Flow
     from detent.sdk.flow_handle import FlowHandle
     from detent.sdk.platform_jobs import JobHandle
+    from detent.store.content import ContentFiles
 
 USER = "local"
 ENDPOINT = "Client.submit"
@@ -44,7 +44,7 @@ CLOSE_SECONDS = 60.0
 logger = logging.getLogger("detent.client")
 
 
-class Handle:
+class Handle(Outcome):
     """A job that was submitted."""
 
     def __init__(self, client: Client, ticket: Ticket) -> None:
@@ -77,14 +77,6 @@ class Handle:
         """
         return self._client._result(self._ticket, waiting_seconds("timeout", timeout))  # noqa: SLF001
 
-    def exception(self, timeout: Duration | None = None) -> TaskFailed | None:
-        """Why the task failed; None if it succeeded."""
-        try:
-            self.result(timeout)
-        except TaskFailed as exc:
-            return exc
-        return None
-
     def cancel(self) -> bool:
         """Cancel the job, and end it at once if it runs; False when it has ended already."""
         return self._client._tasks.cancel(self._ticket)  # noqa: SLF001
@@ -98,7 +90,7 @@ class Handle:
         return f"<job {self.job_id}: {status.value}>"
 
 
-class Client:
+class Client(Submissions[Handle, "FlowHandle"]):
     """Submits functions and flows to a home and runs them on local workers. Safe for several threads.
 
     With the URL of a server in place of a home, the server's workers run them (see `detent.sdk.remote_client`): ``key`` is one of its
@@ -130,6 +122,7 @@ class Client:
         key: str | None = None,
         pin: str | None = None,
     ) -> None:
+        super().__init__()
         if key is not None or pin is not None:
             raise InvalidInput("key= and pin= are for servers", hint='detent.Client("https://...", key=...)')
         from detent.runs.ahead import host_ahead  # noqa: PLC0415 - `import detent` stays cheap
@@ -150,91 +143,15 @@ class Client:
         self._tasks: SingleJobs = SingleJobs(self._work, options=self._options)
         self._file = file_maker(where.path)
         self._warned = 0
-        self._calls: dict[int, tuple[Any, tuple[MakeCall, StoreArguments]]] = {}
         self._runs: list[FlowHandle] = []
         self._closing = threading.Lock()
         self._closed = False
         if workers is not None:
             self._work.start()
 
-    @overload
-    def submit(self, function: Flow[..., Any], /, *args: Any, **kwargs: Any) -> FlowHandle: ...
-    @overload
-    def submit(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        reuse: bool | None = None,
-        idempotency_key: str | None = None,
-        quota: str | None = None,
-        lease: str | None = None,
-        backoff: str | None = None,
-        **kwargs: Any,
-    ) -> Handle: ...
-
-    def submit(
-        self,
-        function: Any,
-        /,
-        *args: Any,
-        reuse: bool | None = None,
-        idempotency_key: str | None = None,
-        quota: str | None = None,
-        lease: str | None = None,
-        backoff: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Submit one call; when this returns it is durable. A full queue makes it wait.
-
-        A function runs each time, unless ``reuse=True`` or its task's ``cache=True`` lets an earlier result answer, or the
-        same ``idempotency_key`` was given before (see `submit_call`). A flow begins a run, which reuses as flows do, or
-        takes up the unfinished run of the same flow with the same arguments.
-
-        ``quota``, ``lease`` and ``backoff`` name policies of the home's ``config.toml`` for this job, instead of its task's.
-        """
-        from detent.sdk.flow import Flow  # noqa: PLC0415 - `import detent` stays cheap
-
-        policies = {"quota": quota, "lease": lease, "backoff": backoff}
-        options = {"reuse": reuse, "idempotency_key": idempotency_key, **policies}
-        given = {name: value for name, value in options.items() if value is not None}
-        if given:
-            refuse_ambiguous(function, given)
-        if isinstance(function, Flow):
-            if given:
-                raise InvalidInput(
-                    f"{next(iter(given))}= is for single functions, and {function!r} is a flow",
-                    hint="leave it out: a flow reuses what its steps did before",
-                )
-            return self._submit_flow(function, args, kwargs)
-        return self.submit_call(function, args, kwargs, reuse=reuse, idempotency_key=idempotency_key, **policies)
-
-    def submit_call(  # noqa: PLR0913 - options, all by name
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-        *,
-        reuse: bool | None = None,
-        idempotency_key: str | None = None,
-        quota: str | None = None,
-        lease: str | None = None,
-        backoff: str | None = None,
-        timeout: Duration | None = None,
-    ) -> Handle:
-        """Like `submit`, with the arguments in one place and options beside them.
-
-        ``reuse=True`` takes the result of an equal call that succeeded, or waits for one under way with the same limits;
-        ``reuse=False`` runs it even if its task allows reuse. The same ``idempotency_key`` with the same call within a day gives
-        the same job; with another call it is refused (``IDEMPOTENCY_KEY_REUSED``). When as many keys are
-        remembered as the settings allow, a new one is refused (`IdempotencyKeysFull`). ``timeout`` bounds the wait for room
-        in a full queue.
-        """
+    def _submit_one(self, call: JobRequest, seconds: float | None, idempotency_key: str | None) -> Handle:
         from detent.jobs.dedupe import IdempotencyScope, parse_idempotency_key  # noqa: PLC0415
 
-        seconds = waiting_seconds("timeout", timeout)
-        policies = _named(quota=quota, lease=lease, backoff=backoff)
-        call = self._call(function, args, {} if kwargs is None else kwargs, reuse, policies)
         scope = None
         if idempotency_key is not None:
             key = parse_idempotency_key(idempotency_key)
@@ -242,46 +159,8 @@ class Client:
         (ticket,) = self._submitted([call], seconds, scope)
         return Handle(self, ticket)
 
-    def submit_many(
-        self,
-        function: Callable[..., Any],
-        calls: Iterable[Sequence[Any]],
-        *,
-        reuse: bool | None = None,
-        quota: str | None = None,
-        lease: str | None = None,
-        backoff: str | None = None,
-        timeout: Duration | None = None,
-    ) -> list[Handle]:
-        """Submit one call for each tuple of arguments, many in one commit; the handles in the same order.
-
-        Each is run, or reused, as `submit` would do it.
-        """
-        seconds = waiting_seconds("timeout", timeout)
-        policies = _named(quota=quota, lease=lease, backoff=backoff)
-        prepared = [self._call(function, args, {}, reuse, policies) for args in calls]
-        return [Handle(self, ticket) for ticket in self._submitted(prepared, seconds)]
-
-    def map(
-        self,
-        function: Callable[..., Any],
-        *iterables: Iterable[Any],
-        reuse: bool | None = None,
-        timeout: Duration | None = None,
-        chunk: int | None = None,
-    ) -> Iterator[Any]:
-        """The results of one call for each element, in order, as they come; stops at the first that failed.
-
-        Each is run, or reused, as `submit` would do it. Short calls run in chunks, one job for many of them, each with an
-        outcome, retries, output and proof of its own. ``chunk`` is how many; without it that is chosen by how long they take.
-        ``chunk=1`` gives each call its own job, with a lease and a place in the queue.
-        """
-        from detent.runs.submit.chunk_sizes import check_chunk  # noqa: PLC0415 - `import detent` stays cheap
-
-        if not iterables:
-            raise InvalidInput("map needs something to go through", hint="client.map(function, [1, 2, 3])")
-        check_chunk(chunk, "chunk")
-        return self._mapped(function, iterables, reuse, waiting_seconds("timeout", timeout), chunk)
+    def _submit_all(self, calls: Sequence[JobRequest], seconds: float | None) -> list[Handle]:
+        return [Handle(self, ticket) for ticket in self._submitted(calls, seconds)]
 
     def _mapped(
         self,
@@ -392,15 +271,6 @@ class Client:
                 )
         return left
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # An exception is not held back for a minute; what runs begins anew with the next worker.
-        self.close(now=kind is not None)
-
     def _submitted(
         self, calls: Sequence[JobRequest], timeout: float | None, scope: IdempotencyScope | None = None
     ) -> list[Ticket]:
@@ -408,7 +278,7 @@ class Client:
         tickets = self._tasks.submit(calls, timeout=timeout, scope=scope)
         said = self._work.work_keys.path_arguments.warnings
         for text in said[self._warned :]:
-            warnings.warn(text, stacklevel=4)
+            warnings.warn(text, stacklevel=5)
         self._warned = len(said)
         return tickets
 
@@ -444,23 +314,9 @@ class Client:
         self._runs = [*(run for run in self._runs if not run.done()), handle]
         return handle
 
-    def _call(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        reuse: bool | None,
-        policies: Mapping[str, str],
-    ) -> JobRequest:
-        return self._caller(function)[0](args, kwargs, reuse, policies)
-
-    def _caller(self, function: Callable[..., Any]) -> tuple[MakeCall, StoreArguments]:
-        known = self._calls.get(id(function))
-        if known is None or known[0] is not function:
-            from detent.sdk.calls import caller  # noqa: PLC0415
-
-            known = self._calls[id(function)] = (function, caller(function, self._work.backend.files))
-        return known[1]
+    @property
+    def _content(self) -> ContentFiles:
+        return self._work.backend.files
 
     def _status(self, ticket: Ticket) -> JobStatus:
         from detent.jobs.status import JobStatus, project_job  # noqa: PLC0415
@@ -506,10 +362,3 @@ class Client:
 
 def _left(deadline: float | None) -> float:
     return threading.TIMEOUT_MAX if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _named(**policies: str | None) -> dict[str, str]:
-    """The policies that a submission names itself."""
-    named = {kind: name for kind, name in policies.items() if name is not None}
-    check_policies(named)
-    return named

@@ -23,6 +23,7 @@ from detent.sdk.user_code import loading, place_of
 
 if TYPE_CHECKING:
     from detent.contract.model import Contract
+    from detent.sdk.recording import Recording
 
 _TYPES: Final[Mapping[type, tuple[str, tuple[type, ...], str]]] = {
     int: ("an integer", (int,), "10"),
@@ -54,11 +55,12 @@ def load_flow(text: str) -> Flow[..., Any]:
     return next(iter(flows.values()))
 
 
-def recorded(flow: Flow[..., Any], assignments: Sequence[str]) -> Contract:
-    """The contract of a flow with these arguments. Every error in it is reported with the line that raised it."""
+def recorded(flow: Flow[..., Any], assignments: Sequence[str]) -> tuple[Recording, Contract]:
+    """The recording of a flow with these arguments, and its contract. Every error in it is reported with the line that raised it."""
     arguments = arguments_of(flow, assignments)
     try:
-        return flow.contract(**arguments)
+        recording = flow.record(**arguments)
+        return recording, recording.contract()
     except DetentError as exc:
         if (place := place_of(exc)) is not None:
             exc.hint = f"{exc.hint}; see {place}" if exc.hint else f"see {place}"

@@ -29,12 +29,12 @@ class RunFailed(DetentError):
 class Run:
     """A run that has ended, or was left as it stood."""
 
-    def __init__(self, result: RunResult, home: Path, places: Sequence[str] = ()) -> None:
+    def __init__(self, result: RunResult, home: Path | str, places: Sequence[str] = ()) -> None:
         self._result = result
         self._places = places
         """Where in the user's own code the first steps failed."""
         self.home = home
-        """The home whose ledger holds it."""
+        """The home whose ledger holds it; the URL of the server, for one behind a server."""
 
     @property
     def run_id(self) -> str:

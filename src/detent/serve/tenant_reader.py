@@ -206,7 +206,7 @@ class TenantReader:
             if view.job.job_kind == "platform":
                 return view, job_result(self._home, content, job_id).artifacts
             report = report_of(reader, content, view.row)
-            files = () if report is None else report.result.files
+            files = () if report is None else (*report.result.files, *report.returned_files())
             return view, [_file(job_id, number, file) for number, file in enumerate(files, 1)]
 
     def artifact(self, tenant: str, artifact_id: str) -> tuple[Mapping[str, Any], bytes | None]:

@@ -194,6 +194,8 @@ async def _start(call: Call) -> Answer:
         looked = await driving.look("bind", call.workspace, text, params=body.params, **place)
     else:
         looked = await driving.look("bind", call.workspace, body.contract, params=body.params)
+    named = [parse_digest(digest) for digest in looked["files"]]
+    await call.serving.uploads.insist_on_known(call.workspace, named, "body.contract")
     options = {name: value for name, value in body.options.model_dump().items() if value}
     run_id = await driving.start(call.workspace, _principal(call), looked, options, once=_once(call))
     return await _started(call, run_id, None)
