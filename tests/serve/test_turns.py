@@ -22,7 +22,7 @@ from detent.remote.turns import TurnTaker
 from detent.store.content import ContentFiles
 from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
-from tests.serve.served import Reply, Served, start
+from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
 from tests.serve.test_events import stream
 
 pytestmark = pytest.mark.door("POST /v1/workers/{worker_id}/turn")
@@ -450,6 +450,9 @@ def test_a_worker_goes_on_in_the_older_protocol_where_its_server_knows_no_other(
     finally:
         turns.stop()
         served.ask("POST", f"/v1/jobs/{job_id}/cancel", body=b"{}")
+        served.ask("POST", f"/v1/workers/{worker.enrolled.worker_id}/retire")  # Answers the turn that waits.
+        for thread in turns._threads:
+            thread.join(ANSWER_SECONDS)
 
 
 def test_output_counts_for_a_watched_lease_of_the_worker_itself_and_once(
