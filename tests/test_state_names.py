@@ -36,7 +36,6 @@ EXCEPTIONS = {
     "scheduling/observability.py": "an outcome of a preload in the metrics contract",
     "scheduling/orders.py": _READY,
     "scheduling/types.py": _READY,
-    "serve/alerts.py": "what an alert about the queue is about, recorded",
     "testing/inline.py": _CODE,
 }
 """Files that have such a string for another reason, and which."""
