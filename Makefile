@@ -43,6 +43,8 @@ pytest: dev
 soak: dev ## all tests with many more examples, the slow ones, a thousand faults, and attacks for ATTACK_MINUTES: an hour or two
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m '' -o time_limit_seconds=7200
 	@$(BIN)/python -m tests.faults.programme --cycles 1000 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.faults.floods loris --connections 2000
+	@$(BIN)/python -m tests.faults.floods streams --connections 10000 --deaf 1000
 	@$(BIN)/python -m tests.faults.served --cycles 5000 $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.attacks.programme --minutes $(ATTACK_MINUTES) $(if $(SEED),--seed $(SEED))
 	@[ $$(id -u) != 0 ] || $(BIN)/python -m tests.attacks.programme --as user --minutes $(ATTACK_MINUTES) $(if $(SEED),--seed $(SEED))

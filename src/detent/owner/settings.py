@@ -134,7 +134,7 @@ REFUSE, JOIN = "refuse", "join"
 """The values of `[serve] embedded`."""
 ACCESS_RATES = (
     *("reads_per_second", "writes_per_second", "requests_per_second_of_address"),
-    *("failures_per_second", "logins_per_minute", "streams"),
+    *("failures_per_second", "logins_per_minute", "streams", "streams_of_server", "connections"),
 )
 """How often callers of a server may ask."""
 ACCESS_RATE_MAX = 1_000_000

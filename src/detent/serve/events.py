@@ -118,6 +118,7 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._streams: set[Stream] = set()
+        self._by_credential: Counter[str] = Counter()
         self._waiters: dict[tuple[str, str], set[asyncio.Event]] = {}
         self._tenants_of_runs: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -180,7 +181,7 @@ class Hub:
 
     def streams_of(self, credential_id: str) -> int:
         """How many streams of one credential are open."""
-        return sum(stream.credential_id == credential_id for stream in self._streams)
+        return self._by_credential[credential_id]
 
     async def caught_up(self) -> None:
         """Return when everything that is on the ledger now has been told: a caller sees its own change."""
@@ -349,12 +350,15 @@ class Hub:
             async for frame in self._catch_up(own, at):
                 yield frame
         self._streams.add(own)  # Nothing was awaited since the positions were compared: no gap, no repeat.
+        self._by_credential[own.credential_id] += 1
         try:
             await self.tell_sessions(own)
             async for frame in self._live(own):
                 yield frame
         finally:
             self._streams.discard(own)
+            self._by_credential[own.credential_id] -= 1
+            self._by_credential += Counter()  # Leaves out credentials without a stream.
 
     async def _catch_up(self, own: Stream, at: list[int]) -> AsyncIterator[bytes]:
         """The events between a position and the follower's."""

@@ -21,6 +21,8 @@ ADDRESSES: Final = Rate(1_000, 4_000)
 FAILURES: Final = Rate(5, 50)
 LOGINS: Final = Rate(5, 5, seconds=60)
 STREAMS: Final = 20
+STREAMS_OF_SERVER: Final = 1_000
+CONNECTIONS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class Rates:
     """How often an address may try to log in."""
     streams: int = STREAMS
     """How many streams a credential may have open."""
+    streams_of_server: int = STREAMS_OF_SERVER
+    """How many streams all credentials together may have open."""
+    connections: int = CONNECTIONS
+    """How many connections may be open; each takes a descriptor."""
 
     @classmethod
     def from_settings(cls, said: Mapping[str, int]) -> Rates:
@@ -53,6 +59,8 @@ class Rates:
             FAILURES if failures is None else Rate(failures, 10 * failures),
             LOGINS if logins is None else Rate(logins, logins, seconds=60),
             said.get("streams", STREAMS),
+            said.get("streams_of_server", STREAMS_OF_SERVER),
+            said.get("connections", CONNECTIONS),
         )
 
     def of(self, writes: bool, quotas: Mapping[str, int] | None) -> tuple[str, Rate]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from detent.errors import DetentError, InvalidInput, RequestRefused
 
 BACKLOG: Final = 512
-DESCRIPTORS_WANTED: Final = 16_384
+DESCRIPTORS_WANTED: Final = 65_536
 _FIELD: Final = re.compile(r"[A-Za-z0-9-]{1,60}")
 
 

@@ -77,7 +77,8 @@ def jobs_listed(
 ) -> tuple[list[JobView], Place | None]:
     """A page of jobs, and the place behind it; None when it is the last."""
     wanted.insist_on_index()
-    count = limit + 1 if wanted.worker is None and wanted.prefix is None else LOOKED_AT_MAX
+    by_row = wanted.worker is not None or (wanted.prefix is not None and wanted.state is not None)
+    count = LOOKED_AT_MAX if by_row else limit + 1
     if (prefix := wanted.prefix) is not None:
         named, following = _page(
             lambda place: reader.jobs_prefixed(tenant, prefix, after=str(place[0]) if place else "", limit=count),

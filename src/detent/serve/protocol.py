@@ -25,6 +25,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from detent.access.problem import MEDIA_TYPE, Problem
+from detent.serve.limits import CONNECTIONS
 from detent.serve.security import SECURITY_HEADERS, new_request_id
 
 HEAD_SECONDS: Final = 10.0
@@ -37,7 +38,6 @@ STALL_SECONDS: Final = 30.0
 KEEP_ALIVE_SECONDS: Final = 75
 LINGER_SECONDS: Final = 2.0
 LINGER_BYTES_MAX: Final = 1 << 20
-CONNECTIONS_MAX: Final = 4_096
 PIPELINED_MAX: Final = 8
 """Requests that wait behind the one that is being answered."""
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
@@ -46,6 +46,7 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 class LimitedProtocol(HttpToolsProtocol):
     """One connection, with a deadline in each phase."""
 
+    connections_max = CONNECTIONS
     _problem: Problem | None = None
     _over = False
     """Whether nothing more is read as a request."""
@@ -62,8 +63,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request's head."""
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            self._refuse(Problem("CONNECTIONS_FULL", f"{CONNECTIONS_MAX:,} connections are open"))
+        if len(self.connections) > self.connections_max:
+            self._refuse(Problem("CONNECTIONS_FULL", f"{self.connections_max:,} connections are open"))
         else:
             self._arm(HEAD_SECONDS)
 

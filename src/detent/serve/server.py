@@ -112,7 +112,7 @@ def run(
     parts = replace(parts or Parts(), serves=True)
     with _only_server(home), bound(listening) as listener:
         faults: list[BaseException] = []
-        server = _Server(listening, faults)
+        server = _Server(listening, faults, Rates.from_settings(home.settings().access).connections)
         with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
             with parts.open_reader(home.ledger) as ledger:
                 insist_on_owning(home, ledger, owns=session.owns)
@@ -237,9 +237,9 @@ class _Server(uvicorn.Server):
     live: LiveTopics
     ended_by = 0
 
-    def __init__(self, listening: Listening, faults: list[BaseException]) -> None:
+    def __init__(self, listening: Listening, faults: list[BaseException], connections: int) -> None:
         self.deferred = _Deferred()
-        super().__init__(_config(listening, self.deferred))
+        super().__init__(_config(listening, self.deferred, connections))
         self._faults = faults
 
     def stop_for(self, fault: BaseException) -> None:
@@ -311,13 +311,13 @@ class _Deferred:
         await self.application(scope, receive, send)
 
 
-def _config(listening: Listening, application: _Deferred) -> uvicorn.Config:
+def _config(listening: Listening, application: _Deferred, connections: int) -> uvicorn.Config:
     options: dict[str, Any] = {}
     if listening.tls_certificate is not None:
         options = {"ssl_certfile": str(listening.tls_certificate), "ssl_keyfile": str(listening.tls_key)}
     config = uvicorn.Config(
         application,
-        http=LimitedProtocol,
+        http=type("Protocol", (LimitedProtocol,), {"connections_max": connections}),
         loop="asyncio",
         ws="none",
         lifespan="off",

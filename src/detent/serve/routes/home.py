@@ -16,7 +16,6 @@ from detent.serve.table import READING, Route
 from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
-STREAMS_MAX: Final = 1_000
 _TOPIC: Final = re.compile(r"jobs|runs|queue|workers|audit|(?:job|run|log|session):[A-Za-z0-9._:-]{1,200}")
 _SCOPES: Final = {
     "run": "runs:read",
@@ -115,9 +114,10 @@ async def _events(call: Call) -> Answer:
     assert principal is not None
     open_here = serving.hub.streams_of(principal.credential_id)
     most = serving.access.streams_max(call.workspace)
-    if serving.hub.streams >= STREAMS_MAX or open_here >= most:
+    most_of_all = serving.access.rates.streams_of_server
+    if serving.hub.streams >= most_of_all or open_here >= most:
         raise RequestRefused(
-            f"a credential has at most {most:,} streams here, the server {STREAMS_MAX:,}", code="STREAMS_FULL"
+            f"a credential has at most {most:,} streams here, the server {most_of_all:,}", code="STREAMS_FULL"
         )
     frames = serving.hub.stream(call.workspace, principal.credential_id, topics, call.last_event_id)
     return Answer(frames, headers={"x-accel-buffering": "no"})
