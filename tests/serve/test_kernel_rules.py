@@ -250,8 +250,7 @@ def test_a_heartbeat_moves_the_end_of_a_lease_and_nothing_else(
     silent = HandWorker(served, tmp_path / "silent")
     alive = queued(served, laboured, "alive", lease="short")
     grant = granted(worker, alive)
-    worker.turn(beats=(Beat(alive, grant.lease_id),))
-    worker.turn()  # A lease that is not named is told again, and extended whatever its age.
+    worker.turn()  # A lease that was never named is told again, and extended whatever its age.
     mute = queued(served, laboured, "mute", lease="short", backoff="patient")
     granted(silent, mute)
     eventually(lambda: served.json(f"/v1/jobs/{mute}")["detail"] == "retrying", "the silent one's lease has ended")
@@ -260,6 +259,21 @@ def test_a_heartbeat_moves_the_end_of_a_lease_and_nothing_else(
     assert len(moves(served, alive)) == 1
     assert worker.turn(reports=(worker.report(grant),)).results == ((grant.lease_id, "OK"),)
     assert cancelled(served, mute).status == 200
+
+
+@TURN
+def test_a_lease_that_its_worker_gave_up_ends(served: Served, laboured: Laboured, worker: HandWorker) -> None:
+    """A worker gives a lease up by its own clock. Its later turns neither extend it nor are told of it again, so the job is retried."""
+    job_id = queued(served, laboured, "given up", lease="short", backoff="patient")
+    grant = granted(worker, job_id)
+    worker.turn(beats=(Beat(job_id, grant.lease_id),))
+
+    def retried() -> bool:
+        assert worker.turn().grants == ()
+        return bool(served.json(f"/v1/jobs/{job_id}")["detail"] == "retrying")
+
+    eventually(retried, "the lease has ended though its worker takes turns")
+    assert cancelled(served, job_id).status == 200
 
 
 @TURN

@@ -46,6 +46,8 @@ class HeldLease:
     uploaded: set[bytes] = field(default_factory=set)
     beat_at: float = 0.0
     """When it was extended last."""
+    named: bool = False
+    """Whether the worker has named it: it knows of the grant."""
     since_ns: int = field(default_factory=time.time_ns)
     """Since when this server knows of it."""
     output: FarOutput | None = None

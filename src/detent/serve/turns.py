@@ -184,15 +184,21 @@ class Turns:
         worker.slots, worker.version, worker.wanted = said.slots, said.version, said.wanted
         worker.resources, worker.protocol = dict(said.resources), said.protocol
         worker.pool, worker.labels = said.pool, frozenset(said.labels)
+        for beat in said.beats:
+            if (held := worker.leases.get(beat.lease_id)) is not None:
+                held.named = True
 
     def _unheard(self, worker: Worker, said: Turn, decided: Decided) -> list[Granted]:
-        """Leases that the worker has, and does not name: their grants are told again."""
+        """Leases that the worker has, and has never named: their grants are told again.
+
+        One that it named before and does not name now was given up there, because its time was over on the worker's clock. It ends here, too.
+        """
         named = {beat.lease_id for beat in said.beats} | decided.turn.results.keys()
         told = {one.granted.grant[5] for one in decided.opened} | set(decided.turn.gone)
         return [
             held.granted
             for lease_id, held in worker.leases.items()
-            if held.granted is not None and lease_id not in named and lease_id not in told
+            if held.granted is not None and not held.named and lease_id not in named and lease_id not in told
         ]
 
     # -- one commit ----------------------------------------------------------------------------------------------------
@@ -213,8 +219,9 @@ class Turns:
                 *(Lease(beat.job_id, beat.lease_id) for beat in said.beats),
                 *(Lease(held.grant.job_id, lease_id) for lease_id, held in unheard.items()),
             ],
-            # Those that are told again begin anew, so they are extended, too.
-            frozenset(lease_id for lease_id in named if _is_due(worker.leases.get(lease_id), now)) | unheard.keys(),
+            # Those that are told again begin anew, so they are extended, too; those that the worker gave up are not.
+            frozenset(lease_id for lease_id in named if _is_due(worker.leases.get(lease_id), now))
+            | {lease_id for lease_id, held in unheard.items() if not held.named},
             self._claim(worker, wanted),
             recovers,
         )
