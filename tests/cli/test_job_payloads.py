@@ -120,7 +120,7 @@ def test_the_example_of_the_guide_validates_and_runs_to_its_end(project: Project
             "[svg]}\nenvironment: {network_access: enabled}\n",
             23,
             "environment.network_access",
-            "no job gets",
+            "a step of a contract gets no network",
         ),
         ("[svg]}\n", "[svg]}\nrequested_by: {user_id: eve}\n", 23, "requested_by.user_id", "the user who asks is"),
     ],

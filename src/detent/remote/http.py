@@ -116,7 +116,7 @@ class Http:
         have come back. What it raises, the request raises.
         """
         self.address = address
-        self._greet, self._is_greeted = greet, False
+        self._greet, self._is_greeted, self._is_greeting = greet, False, False
         self.patience = patience
         self._agent = f"{agent}/{__version__}"
         self._context = _context(address)
@@ -271,14 +271,14 @@ class Http:
 
     def _meet(self) -> None:
         """Look at a server that was not seen before, or not for a while; requests of the look itself are sent without one."""
-        if self._greet is None or self._is_greeted:
+        if self._greet is None or self._is_greeted or self._is_greeting:
             return
-        self._is_greeted = True
+        self._is_greeting = True
         try:
             self._greet(self)
-        except BaseException:
-            self._is_greeted = False
-            raise
+            self._is_greeted = True
+        finally:
+            self._is_greeting = False
 
     # -- one try -------------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def job_faults(target: Mapping[str, Any], values: Mapping[str, JsonValue]) -> li
             "leave it out, and fetch what is needed in a step before; `detent submit` and POST /v1/jobs take such a job"
         )
         faults = [*faults, JobFault(NETWORK, "a step of a contract gets no network", hint)]
-    return [*faults, *platform_faults(payload)]
+    return [*faults, *(fault for fault in platform_faults(payload) if fault.path != NETWORK)]
 
 
 def schema_faults(
