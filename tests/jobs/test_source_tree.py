@@ -21,7 +21,7 @@ from detent.jobs.source_tree import (
     stored_base,
     tree_of,
 )
-from detent.store.content import ContentFiles
+from detent.store.content import ContentFiles, VerifiedStream
 from detent.store.trees import laid_out
 
 EMPTY = sha256(b"")
@@ -124,6 +124,23 @@ def test_a_tree_is_laid_out_once_read_only_and_checked(tmp_path: Path) -> None:
     assert [(place / name).read_bytes() for name in ("a.py", "b/run.sh")] == [b"one", b"two"]
     assert [(place / name).stat().st_mode & 0o777 for name in ("a.py", "b/run.sh")] == [0o444, 0o555]
     assert [path.name for path in (tmp_path / "trees").iterdir()] == [tree.digest().hex()]
+
+
+def test_a_tree_that_another_laid_out_meanwhile_stays_in_its_place(tmp_path: Path) -> None:
+    """Jobs may run in it: two threads of a worker that fetch the same tree must not take it away from under them."""
+    tree = source_tree([file("a.py", b"first"), file("b.py", b"second")])
+    inodes: list[int] = []
+
+    class Overtaken(ContentFiles):
+        def stream(self, digest: bytes) -> VerifiedStream | None:
+            if not inodes:
+                inodes.append(laid_out(tmp_path, tree, ContentFiles(tmp_path / "content")).stat().st_ino)
+            return super().stream(digest)
+
+    content = Overtaken(tmp_path / "content")
+    content.put(b"first")
+    content.put(b"second")
+    assert [laid_out(tmp_path, tree, content).stat().st_ino] == inodes
 
 
 def test_a_tree_with_wrong_or_missing_bytes_is_not_laid_out(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def laid_out(home: Path, tree: SourceTree, content: ContentFiles) -> Path:
             _copy(temporary, one, content)
         for directory, _, _ in os.walk(temporary):
             _DISK.sync_directory(Path(directory))
+        if is_whole(place, tree):
+            return place  # Another was first, and jobs may run in it.
         if place.is_symlink() or place.is_dir():
             _set_aside(place)
         temporary.rename(place)
