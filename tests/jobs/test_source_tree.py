@@ -21,7 +21,8 @@ from detent.jobs.source_tree import (
     stored_base,
     tree_of,
 )
-from detent.store.content import ContentFiles, VerifiedStream
+from detent.store.content import ContentFiles
+from detent.store.streams import VerifiedStream
 from detent.store.trees import laid_out
 
 EMPTY = sha256(b"")
