@@ -91,6 +91,10 @@ class Told:
     kills: Counter[str] = field(default_factory=Counter)
 
 
+SETTLE_SECONDS = 300.0
+"""How long the work of a killed server may take in the end: leases run out, and interrupted jobs pause before they begin again."""
+
+
 class Site:
     """A project with a server that is killed again and again."""
 
@@ -229,7 +233,9 @@ class Site:
         jobs = sum(asked.jobs for asked, _ in self.told.answers.values())
         runs = sum(asked.path == "/v1/runs" for asked, _ in self.told.answers.values())
         eventually(
-            lambda: self._counts() == {"jobs": {"succeeded": jobs}, "runs": {"succeeded": runs}}, "all succeeded"
+            lambda: self._counts() == {"jobs": {"succeeded": jobs}, "runs": {"succeeded": runs}},
+            "all succeeded",
+            SETTLE_SECONDS,
         )
         seen: set[str] = set()
         for asked, first in self.told.answers.values():

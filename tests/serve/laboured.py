@@ -98,9 +98,9 @@ def project(directory: Path) -> Laboured:
     return Laboured(directory)
 
 
-def eventually(is_so: Callable[[], bool], what: str) -> None:
+def eventually(is_so: Callable[[], bool], what: str, seconds: float = ANSWER_SECONDS) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + ANSWER_SECONDS
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"it never came to be: {what}"
         time.sleep(0.02)
