@@ -186,7 +186,12 @@ def _one(server: Server) -> tuple[str, str]:
 def roomy_home(directory: Path) -> Home:
     """A home whose queue and rates are no limit here."""
     home = make_home(directory / ".detent", begin_ledger)
-    config = home.path / "config.toml"
+    widen(home.path / "config.toml")
+    return home
+
+
+def widen(config: Path) -> None:
+    """Settings of a home whose queue and rates are no limit."""
     said = config.read_text().replace("capacity_per_class = 256", f"capacity_per_class = {PLENTY}")
     said = said.replace("capacity_total = 2560", f"capacity_total = {10 * PLENTY}")
     rates = "".join(
@@ -197,7 +202,6 @@ def roomy_home(directory: Path) -> Home:
     else:
         said += f"\n[access]\n{rates}"
     config.write_text(said)
-    return home
 
 
 def _owner_alone(directory: Path, seconds: float) -> float:

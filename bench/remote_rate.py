@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -103,13 +103,13 @@ def _task() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _local(scratch: Path) -> Iterator[Side]:
-    with _serving(scratch / "local", WORKERS * SLOTS) as (side, _):
+    with serving(scratch / "local", WORKERS * SLOTS) as (side, _):
         yield side
 
 
 @contextlib.contextmanager
 def _remote(scratch: Path) -> Iterator[Side]:
-    with _serving(scratch / "remote", 0) as (side, url), contextlib.ExitStack() as ending:
+    with serving(scratch / "remote", 0) as (side, url), contextlib.ExitStack() as ending:
         for number in range(WORKERS):
             project = scratch / f"elsewhere-{number}"
             project.mkdir()
@@ -127,11 +127,14 @@ def _remote(scratch: Path) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def _serving(directory: Path, workers: int) -> Iterator[tuple[Side, str]]:
+def serving(
+    directory: Path, workers: int, homed: Callable[[Path], Path] = lambda directory: roomy_home(directory).path
+) -> Iterator[tuple[Side, str]]:
+    """A server on a new home, and its address."""
     directory.mkdir()
     (directory / "tasks.py").write_text(CODE)
-    home = roomy_home(directory)
-    words = ["serve", "--home", str(home.path), "--port", "0", "-o", "json", "--workers", str(workers)]
+    home = homed(directory)
+    words = ["serve", "--home", str(home), "--port", "0", "-o", "json", "--workers", str(workers)]
     server = subprocess.Popen(  # noqa: S603 - our own server
         [sys.executable, "-m", "detent", *words], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

@@ -29,6 +29,7 @@ PROGRAMMES = (
     "bench.owner_rate",
     "bench.http_rate",
     "bench.store_append",
+    "bench.postgres_rate",
     "bench.verify_rate",
     "bench.big_ledger",
 )

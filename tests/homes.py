@@ -6,6 +6,7 @@ It is built once for each test process and copied for each test: a test may brea
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from detent.owner.home import Home, make_home
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.owner.wiring import Parts, begin_ledger, load_trust, signing_key
+from detent.store.postgres.address import PostgresAddress
 from detent.testing import FakeClock
 from tests.flat_reports import flat_report
 
@@ -94,10 +96,10 @@ class Played:
         page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_by_state'").get
         size = connection.pragma("page_size")
         connection.close()
-        data = bytearray(self.home.ledger.read_bytes())
+        data = bytearray(self.home.ledger_file.read_bytes())
         place = data.index(b"QUEUED", (page - 1) * size, page * size)
         data[place : place + 6] = b"QUEUEE"
-        self.home.ledger.write_bytes(data)
+        self.home.ledger_file.write_bytes(data)
 
 
 def fresh(directory: Path) -> Played:
@@ -120,11 +122,20 @@ def retry_at_once(home: Home) -> None:
 def _template() -> Path:
     directory = Path(tempfile.mkdtemp(prefix="detent-test-home-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    play_in(directory)
+    return directory
+
+
+def play_in(
+    directory: Path, *, store: PostgresAddress | None = None, random: Callable[[int], bytes] = os.urandom
+) -> Played:
+    """Make a home and play the scenario in it; the same random bytes give the same ledger."""
     clock = FakeClock(EARLY_MS)
-    home = make_home(directory / ".detent", partial(begin_ledger, parts=Parts(clock=clock)))
+    begin: Callable[..., None] = partial(begin_ledger, parts=Parts(clock=clock))
+    home = make_home(directory / ".detent", begin, partitions=1, store=store, random=random)
     with Session(home, Parts(clock=clock), environment={"XDG_STATE_HOME": str(directory / "state")}) as session:
         _play(Hand(home, session), clock)
-    return directory
+    return Played(home, directory / "state")
 
 
 class Hand:

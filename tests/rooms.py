@@ -44,7 +44,7 @@ FOLDER_BANS: dict[str, frozenset[str]] = {
     "detent.serve.routes": frozenset({"detent.store", "detent.owner.wiring", "detent.owner.content"}),
 }
 # The one room that loads the extra `serve`.
-SERVER_PACKAGES = frozenset({"starlette", "uvicorn", "httptools"})
+SERVER_PACKAGES = frozenset({"uvicorn", "httptools"})
 TOP = "detent"
 ROOMS: dict[str, frozenset[str]] = PURE | {
     room: frozenset({TOP, *PURE, *EFFECTS[:place]}) for place, room in enumerate(EFFECTS)

@@ -78,7 +78,10 @@ def test_an_address_in_a_lock_would_be_found(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("lock", "extras"),
-    [("requirements.lock", ("render", "s3", "serve")), ("requirements-dev.lock", ("dev", "render", "s3", "serve"))],
+    [
+        ("requirements.lock", ("render", "s3", "serve")),
+        ("requirements-dev.lock", ("dev", "ray", "render", "s3", "serve")),
+    ],
 )
 def test_a_lock_answers_what_the_project_asks_for(lock: str, extras: tuple[str, ...]) -> None:
     """PIPE-032"""

@@ -64,8 +64,13 @@ def run(tmp_path: Path, source: str, *arguments: str) -> subprocess.CompletedPro
     (tmp_path / "test_it.py").write_text(source)
     settings = "[pytest]\nmarkers = slow\n"
     (tmp_path / "pytest.ini").write_text(settings)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "test_it.py"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "no:cacheprovider", *arguments, "test_it.py"]
+    # Of the plugins that are installed it needs one; the others take seconds to load.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         environment.pop(name, None)
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

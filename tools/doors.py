@@ -4,7 +4,7 @@ A door is where a user comes in. A test that calls a function of the package sho
 `detent run` shows what a user gets. This module tells the two apart by reading, not by the folder a test is in:
 
 - a command: the test, or a helper or fixture of it, hands a command's name to something that ends in `detent.cli.app.run`
-  or in a process `python -m detent`;
+  or in a process `python -m detent`, also one that tests/warm.py forks;
 - an SDK call: the test uses a name of `import detent` that does work; below tests/sdk any name of it that is not an error;
 - the library of the workflow contract: the test uses a name of `detent.workflow`, which docs/workflow-names.md documents;
 - anything else is said with `@pytest.mark.door("setting [quotas.NAME]")` on the test, its class, or the module.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-CLI_ENTRIES = {("detent.cli.app", "run"), ("detent.cli", "main"), ("detent.cli.app", "main")}
+CLI_ENTRIES = {("detent.cli.app", "run"), ("detent.cli", "main"), ("detent.cli.app", "main"), ("tests.warm", "Warm")}
 SDK_NOT_A_DOOR = {"__version__", "SKIP"}
 SDK_WORKERS = {"run", "Client", "ordered_map", "verify"}
 """The names that do work; the others only describe it, and internal tests describe work with them, too."""

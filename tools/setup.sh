@@ -75,6 +75,20 @@ if command -v flock >/dev/null; then
     flock 9
 fi
 
+# The tests of the dashboard drive a real browser. Without root they are reported as not run; in CI they then fail.
+install_browser() {
+    ! command -v chromium >/dev/null || return 0
+    ! command -v chromium-browser >/dev/null || return 0
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        echo "setup: no Chromium, so the tests in a browser will not run: sudo apt-get install chromium fonts-dejavu-core" >&2
+        return 0
+    fi
+    echo "setup: installing chromium for the tests in a browser"
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq || return 0
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null ||
+        echo "setup: Chromium could not be installed; the tests in a browser will not run" >&2
+}
+
 digest=$({ cat requirements.lock requirements-dev.lock pyproject.toml tools/setup.sh; pwd; } | sha256)
 
 # The dev lock holds the runtime lock whole.
@@ -99,4 +113,5 @@ pip() {
 echo "setup: installing $lock"
 pip install --require-hashes --only-binary=:all: -r "$lock"
 pip install --no-deps --no-build-isolation --editable .
+[ "$profile" != dev ] || install_browser
 echo "$digest" >".venv/.made-$profile"

@@ -158,7 +158,11 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             "jobs", "the payload asks for more than its workspace's plan allows", EXIT_REFUSED, 403, False, None
         ),
         "RESULT_NOT_READY": Code("jobs", "the job has not ended yet", EXIT_UNAVAILABLE, 409, True, None),
+        "NO_STEPS": Code("jobs", "the run is a map, which has no steps", EXIT_INVALID, 409, False, None),
         "CONTENT_GONE": Code("jobs", "the content was erased or is not stored here", EXIT_FAILED, 404, False, None),
+        "IDEMPOTENCY_KEY_DECIDED": Code(
+            "jobs", "another request under the idempotency key was decided first", EXIT_REFUSED, 409, True, None
+        ),
         "IDEMPOTENCY_KEYS_FULL": Code("jobs", "too many idempotency keys are stored", EXIT_REFUSED, 429, True, None),
         # Bytes and keys.
         "NOT_CANONICAL": Code("canon", "not deterministic CBOR of our profile", EXIT_INVALID, 400, False, _VALIDATION),

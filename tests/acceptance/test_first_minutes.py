@@ -314,11 +314,11 @@ def test_damaged_settings_are_named(minutes: Minutes, change: str) -> None:
 
 
 def test_a_file_that_is_no_database_is_named(minutes: Minutes) -> None:
-    minutes.home.ledger.write_bytes(b"nothing like a database" * 1000)
+    minutes.home.ledger_file.write_bytes(b"nothing like a database" * 1000)
     assert str(minutes.home.ledger) in refused(minutes, 4, "list")
     codes = [finding["code"] for finding in minutes.json("verify", code=1)["findings"]]
     assert "STORE_DAMAGED" in codes
-    minutes.home.ledger.unlink()
+    minutes.home.ledger_file.unlink()
     assert f"{minutes.home.ledger} does not exist" in refused(minutes, 4, "verify")
 
 

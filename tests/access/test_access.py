@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detent.access.buckets import Rate, full, take
 from detent.access.cursor import read_cursor, write_cursor
-from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault, weak_tag
+from detent.access.headers import host_is_allowed, is_media_type, matches, path_fault, path_part, quality, weak_tag
 from detent.access.scopes import ROLES, SCOPES, Principal
 from detent.access.tokens import bearer, make_token, read_token
 from detent.errors import InvalidInput
@@ -125,24 +125,23 @@ def test_a_clock_set_back_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        (["localhost:7733"], True),
-        (["LOCALHOST:7733"], True),
-        (["jobs.example"], True),
-        (["jobs.example:80"], True),
-        (["jobs.example."], True),
-        (["[::1]:7733"], True),
-        (["localhost"], False),
-        (["localhost:80"], False),
-        (["localhost:7733", "localhost:7733"], False),
-        (["evil.example:7733"], False),
-        (["localhost:7733.evil.example"], False),
-        (["localhost:7733@evil.example"], False),
-        (["::1:7733"], False),
-        ([""], False),
-        ([], False),
+        ("localhost:7733", True),
+        ("LOCALHOST:7733", True),
+        ("jobs.example", True),
+        ("jobs.example:80", True),
+        ("jobs.example.", True),
+        ("[::1]:7733", True),
+        ("localhost", False),
+        ("localhost:80", False),
+        ("localhost:7733, localhost:7733", False),
+        ("evil.example:7733", False),
+        ("localhost:7733.evil.example", False),
+        ("localhost:7733@evil.example", False),
+        ("::1:7733", False),
+        ("", False),
     ],
 )
-def test_a_host_is_one_that_the_server_answers_for(named: list[str], expected: bool) -> None:
+def test_a_host_is_one_that_the_server_answers_for(named: str, expected: bool) -> None:
     assert host_is_allowed(named, ("localhost:7733", "jobs.example", "[::1]:7733"), "http") is expected
 
 
@@ -163,15 +162,16 @@ def test_a_host_is_one_that_the_server_answers_for(named: list[str], expected: b
     ],
 )
 def test_accept_allows_what_its_most_specific_range_says(header: str | None, expected: bool) -> None:
-    assert accepts(header, "application/json") is expected
+    assert (quality(header, "application/json") > 0) is expected
 
 
 def test_media_types_paths_and_tags() -> None:
     assert is_media_type("application/json; charset=utf-8", "application/json")
     assert not is_media_type("application/json; charset=latin-1", "application/json")
     assert path_fault("/v1/jobs/a%3Ab", "/v1/jobs/a:b") is None
-    assert path_fault("/v1/a%2Fb", "/v1/a/b") is not None
     assert path_fault("/v1/\u00e9", "/v1/\u00e9") is not None
+    assert path_fault("/v1/a%252Fb", "/v1/a%2Fb") is not None
+    assert path_part("run-1/seq-4~2 \u00e9") == "run-1%2Fseq-4~2%20%C3%A9"
     tag = weak_tag("job", 3)
     assert tag == weak_tag("job", 3) != weak_tag("job", 4)
     assert matches(tag, tag)

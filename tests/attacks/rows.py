@@ -177,7 +177,7 @@ def _change(recorded: Recorded, draw: random.Random, case: Case) -> set[str]:
         # Each change has draws of its own: what one of them consumes does not decide what the next one does.
         draws = [random.Random(draw.random()) for _ in range(pick(draw, (1, 1, 1, 1, 2, 3)))]
         try:
-            made = [_change_once(recorded.home.ledger, recorded.home.path / "content", one) for one in draws]
+            made = [_change_once(recorded.home.ledger_file, recorded.home.path / "content", one) for one in draws]
         except Impossible:
             continue
         case.done = "; ".join(said for _, said in made)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
 from tests.cli.conftest import Result
 from tests.runs.rig import WAIT_SECONDS, environment, eventually
+from tests.warm import Warm
 
 __all__ = ["MapProject", "detent_home", "eventually", "opened", "project"]
 
@@ -54,7 +54,7 @@ class MapProject:
         self.home = home
         self.directory = home.directory
         self._capsys = capsys
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Warm] = []
         (home.directory / "words.py").write_text(FUNCTIONS)
         (home.directory / "rows.jsonl").write_text("".join(f"{number}\n" for number in range(100)))
 
@@ -77,25 +77,17 @@ class MapProject:
         assert result.code == code, result.err
         return result.document
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> Warm:
         """A command in another terminal, with everything below it in a process group of its own."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "detent", *arguments],
-            cwd=self.directory,
-            env=environment(self.home),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = Warm(arguments, environment(self.home), self.directory)
         self._started.append(process)
         return process
 
-    def ended(self, process: subprocess.Popen[str]) -> Result:
+    def ended(self, process: Warm) -> Result:
         """Wait for the end of a command in another terminal."""
         out, err = process.communicate(timeout=WAIT_SECONDS)
         assert "Traceback" not in err, err
-        return Result(process.returncode, out, err)
+        return Result(process.wait(), out, err)
 
     def newest(self) -> str:
         """The id of the newest run."""

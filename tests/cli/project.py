@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,10 +27,13 @@ from detent.store.sqlite import SqliteStore
 from detent.testing import TemporaryHome
 from detent.testing.plugin import detent_home
 from tests.cli.conftest import Result
+from tests.warm import Warm
 
 __all__ = ["Project", "Terminal", "detent_home", "eventually", "project"]
 
 WAIT_SECONDS = 60.0
+PAUSE_SECONDS = 0.005
+"""Between two looks: what is waited for needs the processor more."""
 TASKS = '''\
 import os
 import pathlib
@@ -79,20 +81,12 @@ class Terminal:
     """A `detent` command in a process group of its own."""
 
     def __init__(self, project: Project, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "detent", *arguments],
-            cwd=project.directory,
-            env=project.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self.process = Warm(arguments, project.environment, project.directory)
 
     def ended(self) -> Result:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=WAIT_SECONDS)
-        return Result(self.process.returncode, out, err)
+        return Result(self.process.wait(), out, err)
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -108,8 +102,7 @@ class Terminal:
         if self.process.poll() is None:
             self.kill()
         for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+            stream.close()
 
 
 class Project:
@@ -200,7 +193,7 @@ class Project:
 
     def inputs(self, run_id: str) -> RunInputs:
         """What a run was started with."""
-        reader = SqliteStore.open_reader(self.home.ledger)
+        reader = SqliteStore.open_reader(self.home.ledger_file)
         try:
             row = reader.run(run_id)
             assert row is not None
@@ -236,7 +229,7 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < deadline, what
-        os.sched_yield()
+        time.sleep(PAUSE_SECONDS)
 
 
 def gone(pid: int) -> bool:

@@ -98,7 +98,7 @@ def test_a_hint_names_the_help_of_the_command_that_was_typed(cli: Cli) -> None:
 
 
 def test_only_a_slip_of_the_finger_is_taken_for_another_command(cli: Cli) -> None:
-    assert "did you mean" not in cli("dashboard").err
+    assert "did you mean" not in cli("orchestra").err
     assert "did you mean 'verify'?" in cli("verfy").err
 
 

@@ -115,7 +115,7 @@ def test_a_damaged_database_is_found_unless_it_is_quick(cli: Cli) -> None:
 
 
 def test_a_ledger_that_does_not_open_ends_the_examination(cli: Cli) -> None:
-    cli.played.home.ledger.write_bytes(b"not a database" * 1000)
+    cli.played.home.ledger_file.write_bytes(b"not a database" * 1000)
     result = cli("doctor", "-o", "json")
     assert result.code == 1
     assert statuses(result)["database"] == "wrong"
@@ -128,9 +128,9 @@ def test_damage_is_told_in_one_line_without_what_surrounds_it(cli: Cli) -> None:
     connection.pragma("wal_checkpoint", "TRUNCATE")
     page_bytes, pages = connection.pragma("page_size"), connection.pragma("page_count")
     connection.close()
-    data = bytearray(cli.played.home.ledger.read_bytes()) + bytes(2 * page_bytes)
+    data = bytearray(cli.played.home.ledger_file.read_bytes()) + bytes(2 * page_bytes)
     data[28:32] = (pages + 2).to_bytes(4)
-    cli.played.home.ledger.write_bytes(data)
+    cli.played.home.ledger_file.write_bytes(data)
     assert text_of(cli("doctor", "-o", "json"), "integrity") == f"Page {pages + 1}: never used (and 1 more)"
 
 

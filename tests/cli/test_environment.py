@@ -83,7 +83,7 @@ def test_the_lock_file_of_the_project_is_part_of_the_environment_and_is_named(pr
 
 def _tokens(project: Project) -> list[bytes]:
     """The replay tokens of the owners' epochs, oldest first."""
-    reader = SqliteStore.open_reader(project.home.ledger)
+    reader = SqliteStore.open_reader(project.home.ledger_file)
     try:
         bodies = [decode(row.body) for row in reader.records_of_kind(0, "owner_epoch")]
     finally:

@@ -57,12 +57,12 @@ def test_an_empty_directory_becomes_a_home_and_a_file_does_not(cli: Cli, empty: 
 
 def test_what_helps_a_home_without_its_ledger_is_no_making_of_a_home(cli: Cli) -> None:
     home = cli.played.home
-    home.ledger.rename(home.path.parent / "copy.db")
+    home.ledger_file.rename(home.path.parent / "copy.db")
     for words in (("list",), ("init",)):
         err = cli(*words).err
         assert "from a copy" in err
         assert f"move {home.path} away" in err
-    (home.path.parent / "copy.db").rename(home.ledger)
+    (home.path.parent / "copy.db").rename(home.ledger_file)
     assert cli("verify").code == 0
 
 

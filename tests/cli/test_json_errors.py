@@ -40,7 +40,11 @@ WITHOUT_A_HOME = {
     "compare": ["absent.ndjson"],
     "metrics": [],
     "serve": ["--home", "file", "--port", "0"],
+    "dashboard": ["--home", "file"],
     "worker": [],
+    "schedules": ["list"],
+    "pools": [],
+    "partitions": [],
     "replicas": [],
     "init": ["--home", "file"],
     "keys": [],
@@ -95,11 +99,13 @@ def test_every_command_that_cannot_do_its_work_leaves_one_document(
 
 def test_subcommands_and_words_that_are_no_command_are_walked_too(capsys: pytest.CaptureFixture[str]) -> None:
     groups = [name for name in NAMES if isinstance(cli.get_command(click.Context(cli), name), click.Group)]
-    assert groups == ["keys", "replicas"]
+    assert groups == ["pools", "schedules", "keys", "replicas"]
     for words in (
         ["keys", "rotate"],
         ["keys", "rotate", "nobody"],
         ["replicas", "remove"],
+        ["schedules", "pause"],
+        ["pools", "scale", "gpu", "many"],
         ["nosuch"],
         ["--nosuch"],
         [],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Result
 from tests.cli.map_project import MapProject, detent_home, eventually, opened, project
+from tests.warm import Warm
 
 __all__ = ["detent_home", "project"]
 
@@ -161,7 +161,7 @@ if driver := sys.modules.get("detent.runs.ordered.driver"): driver.LEAVE_SECONDS
 """The destination is loaded where the run is driven: held by a test, it is slow and not stuck, however slow the machine is."""
 
 
-def slow_destination(project: MapProject, *more: str) -> tuple[subprocess.Popen[str], str]:
+def slow_destination(project: MapProject, *more: str) -> tuple[Warm, str]:
     """A map of twelve items, all of them computed, whose destination is at the fourth; and its run."""
     os.mkfifo(project.directory / "gate")
     (project.directory / "rows.jsonl").write_text("".join(f"{number}\n" for number in range(12)))

@@ -91,7 +91,7 @@ class Project:
 
     def runs(self) -> list[tuple[str, str]]:
         """Runs by id with their status, oldest first."""
-        reader = SqliteStore.open_reader(self.home.home.ledger)
+        reader = SqliteStore.open_reader(self.home.home.ledger_file)
         try:
             return [(row.run_id, row.status) for row in reader.runs()][::-1]
         finally:
@@ -99,7 +99,7 @@ class Project:
 
     def states(self) -> list[str]:
         """States of all jobs."""
-        reader = SqliteStore.open_reader(self.home.home.ledger)
+        reader = SqliteStore.open_reader(self.home.home.ledger_file)
         try:
             return sorted(row.state for row in reader.jobs())
         finally:

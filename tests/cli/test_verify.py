@@ -10,6 +10,7 @@ import pytest
 
 from detent.canon import SigningKey, sha256
 from detent.cli.page import Page
+from detent.cli.verify import Checked
 from detent.cli.verify import _draw as draw_report
 from detent.kernel import EndRun, Finish
 from detent.ledger import SignedResult
@@ -269,7 +270,7 @@ def test_the_page_says_when_the_data_has_not_every_finding_either(cli: Cli, caps
     report = Report(
         ok=False, findings=kept, findings_total=1_503, proved=(), not_proved=(), counts={}, codes=counted
     )  # fmt: skip
-    draw_report(Page(), report, "ledger.db", own_root=True)
+    draw_report(Page(), Checked(report, "ledger.db", "this home's own", own_root=True))
     lines = capsys.readouterr().out.splitlines()
     assert "1,503 findings:" in lines
     assert "    ... and 1,497 more: `-o json` lists 1,000 of all findings" in lines

@@ -138,6 +138,12 @@ STEP = [
     ("➤env: {A: b}\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "env cannot be used with run map", "set it inside"),
     ("➤cwd: sub\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "cwd cannot be used with run map", "name files from"),
     ("➤resources: {cpu: 2}\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "resources cannot be used with run map", "its items"),
+    ("➤pool: gpu\nrun: {map: {files: a, compute: m:f, commit: jsonl:o}}", "pool cannot be used with run map", "only the home's own"),
+    ("pool: ➤two words\nrun: {shell: x}", "'two words' cannot name a pool", "letters, digits"),
+    ("pool: ➤[gpu]\nrun: {shell: x}", "['gpu'] cannot name a pool", "letters, digits"),
+    ("labels: ➤[a100, 'pool:x']\nrun: {shell: x}", "'pool:x' cannot name a label", "letters, digits"),
+    ("labels: ➤-x\nrun: {shell: x}", "'-x' cannot name a label", "letters, digits"),
+    (f"labels: ➤[{', '.join(['a'] * 33)}]\nrun: {{shell: x}}", "a step asks for at most 32 labels, not 33", "keep those"),
 ]  # fmt: skip
 
 

@@ -114,11 +114,11 @@ def can_mount() -> bool:
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[Path]:
+def small_disk(path: Path, size_bytes: int = DISK_BYTES) -> Iterator[Path]:
     """A file system in memory with little room. Raises `OSError` where this user may not mount one."""
     path.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"disk", os.fsencode(path), b"tmpfs", 0, f"size={DISK_BYTES},mode=700".encode()) != 0:
+    if libc.mount(b"disk", os.fsencode(path), b"tmpfs", 0, f"size={size_bytes},mode=700".encode()) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     try:

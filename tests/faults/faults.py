@@ -153,12 +153,17 @@ def kill_command(site: Site, draw: random.Random, cycle: Cycle) -> None:
 
 
 def kill_both(site: Site, draw: random.Random, cycle: Cycle) -> None:
-    """The command and everything below it, in any order, so that no process is left to tidy up."""
+    """The command and everything below it, in any order, so that no process is left to tidy up.
+
+    What runs the user's commands and cells comes before these: one that is killed alone counts as failed.
+    """
     command = site.run()
     moment(site, draw, command)
-    everybody = [command.pid, *command.tree()]
-    draw.shuffle(everybody)
-    processes.kill(everybody)
+    tree = command.tree()
+    ours = list({command.pid, *processes.children_of(command.pid), *command.workers()})
+    draw.shuffle(ours)
+    processes.kill(ours)
+    processes.kill([pid for pid in tree if pid not in ours])
     processes.kill(command.tree())
     cycle.injected += command.wait() == KILLED
 

@@ -21,8 +21,8 @@ from tests.faults.pipelines import STEPS, Pipeline
 LOOK_SECONDS = 0.001
 WORKERS = 2
 
-LEASE_MS_SHORT = 600
-"""For cycles that wait for leases to run out."""
+LEASE_MS_SHORT = 1500
+"""For cycles that wait for leases to run out. A third of it is the grace after a stall, which a busy machine needs."""
 
 
 class Site:
@@ -92,7 +92,7 @@ class Site:
     @contextmanager
     def reader(self) -> Iterator[StoreReader]:
         """The ledger as it is."""
-        reader = SqliteStore.open_reader(self.home.home.ledger)
+        reader = SqliteStore.open_reader(self.home.home.ledger_file)
         try:
             yield reader
         finally:

@@ -39,7 +39,7 @@ def pack(name: str, place: Path, run_id: str) -> None:
     export(home, place / "all.detent", with_content=True, environment=os.environ)
     export(home, place / "run.detent", run_id=run_id, environment=os.environ)
     print("root", home.settings().root.hex(), "run", run_id)  # noqa: T201 - for the test that pins it
-    assert empty_wal(home.ledger)
+    assert empty_wal(home.ledger_file)
     with tarfile.open(FOLDER / name, "w:gz") as archive:
         for part in ("config.toml", ".gitignore", "content", "keys", "ledger.db"):
             archive.add(place / "home" / part, f"home/{part}")

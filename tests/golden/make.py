@@ -4,7 +4,8 @@
 verifies as it did. A file has one item on each line: a name for people, then the bytes in hex.
 
 `bundle.hex` is a whole ledger of one job, with the digest to pin, as strangers verify it; `bundle-workers.hex` one with operators'
-actions and workers of other machines, and `bundle-workers-run.hex` its run alone. Some files beside them are not made
+actions and workers of other machines, and `bundle-workers-run.hex` its run alone. `placed.txt` is the life of a job that asks for a
+pool, labels and a resource, with its order and with the turn of a worker that offers them. Some files beside them are not made
 here. `transitions.json` states what the contract wants, not what the kernel does. `before-origin.tar.gz` is a home and two bundles
 that a version wrote whose manifests did not name their ledger: they are never made again, and verify for ever. `packed.tar.gz` is the same
 from the first version that shares signatures, keeps decisions by the commit and stores records in less room (`tests/golden/packed.py`),
@@ -17,7 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from detent.access.turn import Turn
 from detent.canon import encode, sha256
+from detent.jobs.order import Call, JobLimits, Order
+from detent.jobs.placing import wanted_by
 from detent.kernel import (
     ChangeTrust,
     Claim,
@@ -25,7 +29,11 @@ from detent.kernel import (
     EnrollWorker,
     Erase,
     Finish,
+    Heartbeat,
     IterEvent,
+    Kernel,
+    LeasePolicy,
+    MemoryHistory,
     Operate,
     RaiseEpoch,
     Record,
@@ -34,6 +42,7 @@ from detent.kernel import (
     ReuseRun,
     ReuseStep,
     StartRun,
+    Submit,
     checkpoint,
     checkpoint_digest,
     encode_commands,
@@ -43,8 +52,23 @@ from detent.kernel import (
 )
 from detent.kernel.policy import RULE_LE_ALL_RETRY
 from detent.ledger import sign_result, write_bundle
+from detent.owner.content import seal_trusted
+from detent.scheduling.orders import write_request
+from detent.scheduling.scheduler import Scheduler
 from tests.flat_reports import flat_report
-from tests.kernel.builders import NO_LEASE, OWNER_KEY_ID, TENANT, Scene, body_of, config, manifest, queue_of, quota
+from tests.kernel.builders import (
+    LEASE,
+    NO_LEASE,
+    OWNER_KEY_ID,
+    TENANT,
+    Scene,
+    body_of,
+    config,
+    manifest,
+    queue_of,
+    quota,
+    verified,
+)
 from tests.ledger.build import ORIGIN, Builder, key
 
 FOLDER = Path(__file__).resolve().parent
@@ -208,6 +232,49 @@ STORIES: dict[str, Callable[[], Scene]] = {
 }
 
 
+PLACED = Order(
+    Call(kind="python", target="tasks:fit", base="/project"),
+    "fit",
+    JobLimits(pool="gpu", labels=("a100", "cuda"), resources={"gpu": 2, "memory_mb": 4096}),
+)
+OFFERED = Turn(
+    "0123456789abcdef",
+    7,
+    wanted=1,
+    slots=4,
+    version="0.1.0",
+    resources={"gpu": 2, "memory_mb": 8192},
+    pool="gpu",
+    labels=("a100", "cuda"),
+)
+
+
+def placed() -> Scene:
+    """A job waits behind a claim that offers nothing and one that offers less, and is leased to the worker that has what it asks for."""
+    leases = (LEASE, LeasePolicy("remote", 300, 300))
+    history = MemoryHistory()
+    scene = Scene(kernel=Kernel(config(lease_policies=leases), make_queue=Scheduler, history=history))
+    scene.history = history
+    asked = wanted_by(PLACED.limits, {"cpu": 8})
+    payload = sha256(seal_trusted(PLACED.document(), bytes(16)))
+    scene.apply(Submit(0, verified("placed", payload_digest=payload), None, write_request(labels=list(asked))))
+    scene.submit("plain")
+    scene.claim(2, "local/1")
+    own = (TENANT,), ("task",), None
+    scene.apply(Claim(1, "gpu-1/boot", 1, *own, ("a100", "pool:gpu"), "remote"))
+    (grant,) = scene.apply(Claim(2, "gpu-2/boot", 1, (TENANT,), ("task",), ("plain",), asked, "remote")).grants
+    scene.tick = 150
+    scene.apply(Heartbeat(150, grant.job_id, grant.lease_id, lease="remote"))
+    scene.finish(grant, detail_digest=DETAIL)
+    return scene
+
+
+def render_placed() -> str:
+    """The golden file of a placed job."""
+    said = [("order", seal_trusted(PLACED.document(), bytes(16))), ("turn", OFFERED.encode())]
+    return "".join(f"{name}\t{data.hex()}\n" for name, data in (*said, *lines_of(placed())))
+
+
 def lines_of(scene: Scene) -> Iterator[tuple[str, bytes]]:
     """Everything a story leaves behind, named: commands, records with their evidence, trace, errors, checkpoint."""
     yield "config", scene.kernel.config.encode()
@@ -296,6 +363,7 @@ def files() -> dict[str, str]:
         "bundle.hex": render_bundle(),
         "bundle-workers.hex": render_worker_bundle(None),
         "bundle-workers-run.hex": render_worker_bundle("run-1"),
+        "placed.txt": render_placed(),
     }
     return made | {f"lifecycle-{story}.txt": render(story) for story in STORIES}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tests.contract import golden as contract
 from tests.golden import make
+from tests.web import aria
 
 
 def main() -> None:
     """Run every maker."""
     make.main()
     contract.main()
+    aria.main()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,12 +211,12 @@ MESSAGES = st.tuples(
 )
 
 
-@given(words=st.lists(MESSAGES, min_size=1, max_size=3))
+@given(words=st.lists(MESSAGES, min_size=1, max_size=3), knowing=st.booleans())
 def test_a_task_that_writes_to_its_own_workers_socket_fails_itself_at_worst(
-    plain: Rig, words: list[tuple[int | None, int | None, bytes]]
+    plain: Rig, words: list[tuple[int | None, int | None, bytes]], knowing: bool
 ) -> None:
     """JOB-083, X-179: one end for the task, in a form that a record can hold; the next task runs as ever."""
-    ended = plain.run("speak_for_the_worker", [[kind, other, rest.hex()] for kind, other, rest in words])
+    ended = plain.run("speak_for_the_worker", [[kind, other, rest.hex()] for kind, other, rest in words], knowing)
     failure = ended.failure
     if failure is not None:
         encode([failure.message, failure.type, failure.traceback, failure.line, failure.column])
@@ -224,20 +227,113 @@ def test_a_task_that_writes_to_its_own_workers_socket_fails_itself_at_worst(
     assert plain.run("double", "a").value == b'"aa"'
 
 
+def test_what_a_task_says_behind_a_forged_end_is_not_the_next_tasks_fault(plain: Rig, tmp_path: Path) -> None:
+    """X-179: words that lie unread while the next task runs on the same worker are those of the task that wrote them."""
+    plain.restart()
+    mark, gate = tmp_path / "begun", tmp_path / "gate"
+    forged = done(wire.OK, value=b'"forged"').hex()
+    first = plain.submit("speak_for_the_worker", [[wire.DONE, None, forged], [77, None, ""]])
+    plain.look(60.0)
+    second = plain.submit("mark_and_wait", str(mark), str(gate))
+    deadline = time.monotonic() + 20.0
+    while first in plain.done and not mark.exists() and time.monotonic() < deadline:
+        time.sleep(
+            0.01
+        )  # The forged end was taken for one: the second task begins while words of the first lie unread.
+    plain.look(1.0)
+    gate.touch()
+    assert plain.result(second).value == b'"on"'
+    ended = plain.done[first].failure
+    assert ended is not None
+    assert ended.code == "CHANNEL_MISUSED"
+
+
+def test_no_task_ends_another_that_waits_behind_it(plain: Rig, tmp_path: Path) -> None:
+    """X-179: the numbers of tasks can be guessed; a guess is no end."""
+    plain.restart()
+    for _ in range(8):
+        plain.run("double", "a")  # Quick tasks, so that the next ones wait in the worker's socket.
+    forged = done(wire.OK, value=b'"forged"').hex()
+    first = plain.task("speak_for_the_worker", [])
+    words = [[wire.DONE, first.number + ahead, forged] for ahead in (1, 2)]
+    first = replace(first, order=replace(first.order, call=replace(first.order.call, arguments=(words,))))
+    plain.pool.submit(first)
+    others = [plain.submit("double", name) for name in ("b", "c")]
+    assert [plain.result(one).value for one in others] == [b'"bb"', b'"cc"']
+
+
+FORGES = '''\
+import os
+import stat
+import struct
+import time
+
+FORGED = bytes.fromhex("{forged}")
+
+
+def double(n):
+    """Answer for those that wait behind it."""
+    from detent.executor.plain import current
+
+    if n >= 20:
+        time.sleep(0.02)  # Long enough that others wait behind it, short enough that they do.
+    for ahead in range(1, 5) if n >= 20 else ():
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    os.write(int(name), struct.pack("<BQ", 3, current.running().number + ahead) + FORGED)
+            except OSError:
+                pass
+    return 2 * n
+'''
+
+
+def test_an_element_that_answers_for_others_changes_none_of_them(project: Project) -> None:
+    """X-179: through the command line; every other element has its own value."""
+    project.write("forges.py", FORGES.replace("{forged}", done(wire.OK, value=b"-1").hex()))
+    project.write(
+        "forges.yaml",
+        """\
+name: forges
+params: {numbers: []}
+steps:
+  - id: double
+    map: {n: {$param: numbers}}
+    chunk: 1
+    on_error: continue
+    retry: 0
+    run: {python: "forges:double"}
+result: {$from: double}
+""",
+    )
+    said = project("run", "forges.yaml", "-w", "1", "-o", "json", "-p", f"numbers={list(range(60))}")
+    document = json.loads(said.out)
+    failed = {one["index"] for one in document["failures"]}
+    assert failed <= set(range(20, 60)), document
+    assert {one["code"] for one in document["failures"]} <= {"CHANNEL_MISUSED"}, document
+    assert -1 not in (document.get("result") or []), document
+
+
 MISUSE = '''\
 import os
 import stat
 import struct
+import sys
 
 
 def misuse(kind, words):
     """Answer in the worker's own name, before the worker does."""
     from detent.executor.plain import current
 
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "token"):
+        frame = frame.f_back
+    token = frame.f_locals["self"].token  # It shares the worker's process, so it finds what the worker knows.
     for name in os.listdir("/proc/self/fd"):
         try:
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                os.write(int(name), struct.pack("<BQ", kind, current.running().number) + bytes.fromhex(words))
+                message = struct.pack("<BQ", kind, current.running().number) + bytes.fromhex(words)
+                os.write(int(name), message + token)
         except OSError:
             pass
 '''

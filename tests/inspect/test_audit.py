@@ -265,10 +265,10 @@ def test_a_database_page_that_is_damaged_is_a_finding_and_not_an_error(tmp_path:
     """Damage to the file must not pass as a message about the disk."""
     played = fresh(tmp_path)
     played.edit(lambda database: database.pragma("wal_checkpoint", "TRUNCATE"))
-    data = bytearray(played.home.ledger.read_bytes())
+    data = bytearray(played.home.ledger_file.read_bytes())
     for page in range(4096, len(data), 4096):
         data[page : page + 8] = b"\xff" * 8
-    played.home.ledger.write_bytes(data)
+    played.home.ledger_file.write_bytes(data)
     report = verified(played)
     assert "STORE_DAMAGED" in report.codes
     assert report.proved == ()
@@ -360,15 +360,15 @@ def test_whatever_a_flipped_bit_of_the_file_does_is_found_and_never_raises(tmp_p
     """
     played = fresh(tmp_path)
     played.edit(lambda database: database.pragma("wal_checkpoint", "TRUNCATE"))
-    data, before = played.home.ledger.read_bytes(), stored(played.home.ledger)
+    data, before = played.home.ledger_file.read_bytes(), stored(played.home.ledger_file)
     draw = Random(4711)
     missed, found = [], 0
     for _ in range(flips):
         place, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
-        played.home.ledger.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
+        played.home.ledger_file.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
         if not verified(played).ok or not replay_home(played.home).ok:
             found += 1
-        elif stored(played.home.ledger) != before:
+        elif stored(played.home.ledger_file) != before:
             missed.append((place, bit))
     assert missed == []
     assert found > flips // 10

@@ -161,10 +161,10 @@ def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_bundle_is_not_written_into_the_home(tmp_path: Path) -> None:
     played = fresh(tmp_path)
-    before = played.home.ledger.read_bytes()
+    before = played.home.ledger_file.read_bytes()
     with pytest.raises(InvalidInput, match="inside the home"):
-        exported(played, played.home.ledger)
-    assert played.home.ledger.read_bytes() == before
+        exported(played, played.home.ledger_file)
+    assert played.home.ledger_file.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: Path) -> None:

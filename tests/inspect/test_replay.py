@@ -144,9 +144,9 @@ def test_a_forged_checkpoint_is_found_even_with_the_right_digest(tmp_path: Path)
 def test_a_damaged_database_is_said_and_not_raised(tmp_path: Path) -> None:
     played = fresh(tmp_path)
     played.edit(lambda database: database.pragma("wal_checkpoint", "TRUNCATE"))
-    data = bytearray(played.home.ledger.read_bytes())
+    data = bytearray(played.home.ledger_file.read_bytes())
     data[4096 * 2 :] = b"\xff" * len(data[4096 * 2 :])
-    played.home.ledger.write_bytes(data)
+    played.home.ledger_file.write_bytes(data)
     assert any("cannot be read" in problem for problem in problems(played))
 
 

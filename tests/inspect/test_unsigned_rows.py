@@ -187,9 +187,9 @@ def test_erasing_a_job_or_its_payload_erases_its_place_in_the_index(house: House
             session.ask([command], content=[(sha256(payload), payload)], work=[work(name, sha256(name.encode()))])
             session.ask([Cancel(0, TENANT, name)])
     keys = [sha256(name.encode()) for name in payloads]
-    assert [key in house.home.ledger.read_bytes() for key in keys] == [True, True, True]
+    assert [key in house.home.ledger_file.read_bytes() for key in keys] == [True, True, True]
     erase_job(house.home, "job-1", environment=house.environment)
     assert [indexed(house, key) for key in keys] == [[], ["job-2"], ["job-3"]]
     erase(house.home, [sha256(payloads["job-3"])], environment=house.environment)
     assert [indexed(house, key) for key in keys] == [[], ["job-2"], []]
-    assert [key in house.home.ledger.read_bytes() for key in keys] == [False, True, False]
+    assert [key in house.home.ledger_file.read_bytes() for key in keys] == [False, True, False]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from detent.canon import encode
 from detent.errors import InvalidInput
-from detent.kernel import Claim, Kernel, Submit
+from detent.kernel import Claim, Kernel, Order, Submit
 from detent.kernel.checkpoint import checkpoint, restore
 from detent.kernel.commands import command_from_list, command_to_list
+from detent.kernel.queue import AT_HOME
 from detent.scheduling import Scheduler
 from detent.scheduling.orders import write_request
 from tests.kernel.builders import Scene, code_of, config, verified
+from tests.scheduling.fleets import generic
 
 
 def queued(scene: Scene, *jobs: tuple[str, str, str]) -> None:
@@ -27,7 +32,7 @@ def scene(request: pytest.FixtureRequest) -> Scene:
     return made
 
 
-def taken(scene: Scene, limit: int = 9, **among: tuple[str, ...]) -> list[str]:
+def taken(scene: Scene, limit: int = 9, **among: Any) -> list[str]:
     return [grant.job_id for grant in scene.apply(Claim(scene.tick, "w-1/boot", limit, **among)).grants]
 
 
@@ -74,6 +79,23 @@ def test_a_job_with_labels_goes_to_a_claim_that_offers_them_and_holds_up_no_othe
     assert taken(scene, labels=("a100", "pool:gpu")) == []
 
 
+def test_a_job_that_needs_the_home_is_for_its_own_workers_alone() -> None:
+    """Their claims name nothing; with or without a fleet."""
+    scene = Scene()
+    scene.kernel = Kernel(config(), history=scene.history, make_queue=Scheduler)
+    for job_id in ("map-1", "map-2"):
+        manifest = verified(job_id, tenant_id="a", job_kind="action")
+        assert scene.apply(Submit(scene.tick, manifest, None, write_request(labels=[AT_HOME]))).ok
+    queued(scene, ("a-1", "a", "task"))
+    assert taken(scene, tenants=("a",), kinds=("action", "task")) == ["a-1"]
+    assert taken(scene, labels=("a100",)) == []
+    scene.kernel = restore(checkpoint(scene.kernel), make_queue=Scheduler, history=scene.history)
+    assert taken(scene, limit=1) == ["map-1"]
+    registered = encode({"replica": generic("w-1/boot").to_map()})
+    assert scene.apply(Order(scene.tick, "replica_register", registered)).ok
+    assert taken(scene) == ["map-2"]
+
+
 @pytest.mark.parametrize(
     "among",
     [
@@ -85,9 +107,11 @@ def test_a_job_with_labels_goes_to_a_claim_that_offers_them_and_holds_up_no_othe
         {"without": ("",)},
         {"labels": ()},
         {"labels": ("x",) * 257},
+        {"lease": ""},
+        {"lease": ("remote",)},
     ],
 )
-def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str, tuple[str, ...]]) -> None:
+def test_a_claim_with_impossible_names_is_refused(scene: Scene, among: dict[str, Any]) -> None:
     queued(scene, ("a-1", "a", "task"))
     assert code_of(scene.apply(Claim(scene.tick, "w-1/boot", 1, **among))) == "INVALID_PARAMS"
 

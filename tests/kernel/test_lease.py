@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detent.errors import InvariantBroken
-from detent.kernel import Heartbeat, LeasePolicy, Resume
+from detent.kernel import Claim, Heartbeat, LeasePolicy, Resume
 from tests.kernel.builders import NO_LEASE, Scene, code_of, config, evidence_of, scene_in
 
 
@@ -50,6 +50,31 @@ def test_a_heartbeat_never_shortens_a_lease() -> None:
         assert answer.extended
         expiries.append(answer.lease_expiry)
     assert expiries == [100, 100, 100, 101, 150]
+
+
+@pytest.mark.parametrize(
+    ("beside", "granted", "extended"),
+    [(LeasePolicy("remote", 300, 400), 300, 450), (LeasePolicy("remote", 9, 9), 100, 110), (None, 100, 110)],
+    ids=["longer", "shorter", "not configured"],
+)
+def test_of_the_leases_of_a_job_and_of_a_claim_the_longer_one_counts(
+    beside: LeasePolicy | None, granted: int, extended: int
+) -> None:
+    scene = Scene(config(lease_policies=(LeasePolicy("default", 100, 60), *([] if beside is None else [beside]))))
+    assert scene.submit("job-1").ok
+    (grant,) = scene.apply(Claim(0, "w-1/boot", 1, lease="remote")).grants
+    assert (grant.lease_expiry, scene.live().lease_expiry) == (granted, granted)
+    scene.tick = 50
+    answer = scene.apply(Heartbeat(50, "job-1", grant.lease_id, lease="remote")).heartbeat
+    assert answer is not None
+    assert answer.lease_expiry == extended
+    scene.apply(Resume(60, (("job-1", grant.lease_id, "remote"),)))
+    assert scene.live().lease_expiry == extended + 10, "a stall of the owner does not shorten it"
+    scene.at(extended + 9)
+    assert scene.job().state == "RUNNING"
+    scene.at(extended + 10)
+    assert scene.job().state == "RETRYING"
+    assert code_of(scene.apply(Heartbeat(scene.tick, "job-1", grant.lease_id, lease=""))) == "INVALID_PARAMS"
 
 
 def test_a_heartbeat_at_the_tick_of_the_last_one_counts() -> None:

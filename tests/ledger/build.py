@@ -39,7 +39,9 @@ from detent.kernel import (
     Submit,
     encode_commands,
     partition_of,
+    plain_queue,
 )
+from detent.kernel.partition_state import MakeQueue
 from detent.kernel.run import Run
 from detent.ledger import (
     NO_BATCH,
@@ -160,6 +162,7 @@ class Builder:
     keys: dict[str, SigningKey] = field(default_factory=lambda: {role: key(role) for role in ROLES})
     tenants: tuple[str, ...] | None = None
     genesis: bool = True
+    make_queue: MakeQueue = plain_queue
 
     def __post_init__(self) -> None:
         self.tick = 0
@@ -177,7 +180,7 @@ class Builder:
         self.signer = self.keys["transition"]
         for number in range(self.partitions):
             config = replace(self.config, partitions=self.partitions, partition_id=number)
-            self.kernels.append(Kernel(config))
+            self.kernels.append(Kernel(config, make_queue=self.make_queue))
             self.pending.append(([], [], []))
         if self.genesis:
             self.begin()

@@ -76,9 +76,9 @@ def test_a_run_offers_exactly_the_chunks_of_the_plan() -> None:
 
 def test_a_job_is_named_by_its_run_and_its_seqs() -> None:
     """X-183"""
-    assert chunk_job_id("run-1", 7, 7) == "run-1/seq-7"
-    assert chunk_job_id("run-1", 16, 31) == "run-1/seq-16-31"
-    assert id_fault("job_id", chunk_job_id("run-1", 0, 10**9)) is None
+    assert chunk_job_id("run-1", 7, 7, 1) == "run-1/seq-7"
+    assert chunk_job_id("run-1", 16, 31, 1) == "run-1/seq-16-31"
+    assert id_fault("job_id", chunk_job_id("run-1", 0, 10**9, 1)) is None
 
 
 def test_the_third_window_is_not_touched_while_two_are_open() -> None:

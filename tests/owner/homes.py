@@ -66,7 +66,7 @@ class House:
 
     def reader(self) -> closing[SqliteReader]:
         """Look at the ledger."""
-        return closing(SqliteStore.open_reader(self.home.ledger))
+        return closing(SqliteStore.open_reader(self.home.ledger_file))
 
     def trust(self) -> Trust:
         """The trust on the ledger."""
@@ -124,4 +124,4 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < deadline, what
-        os.sched_yield()
+        time.sleep(0.002)  # What is waited for needs the processor more.

@@ -41,7 +41,7 @@ Submitter = tuple[SigningKey, str]
 
 def submitter(home: Home) -> Submitter:
     """The key that submits to a home, and the ledger it signs for."""
-    reader = SqliteStore.open_reader(home.ledger)
+    reader = SqliteStore.open_reader(home.ledger_file)
     try:
         trust = load_trust(reader, home.settings())
         return signing_key(home, trust, "manifest", 1), trust.origin

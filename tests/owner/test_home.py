@@ -26,6 +26,7 @@ from detent.owner.lock import try_lock
 from detent.owner.state_directory import KeptHeads, state_directory
 from detent.owner.wiring import Parts, begin_ledger
 from detent.runs.runtime import Runtime, home_at
+from detent.store.api import Store
 from detent.store.sqlite import SqliteStore
 from detent.testing import CrashAt
 from tests.faults.disk import can_mount, small_disk
@@ -87,7 +88,7 @@ def test_a_new_home_is_private_and_ignored_by_git(tmp_path: Path) -> None:
     keys = sorted((path / "keys").iterdir())
     assert [key.name.partition("-")[0] for key in keys] == ["log", "manifest", "result", "root", "transition"]
     assert {mode(key) for key in keys} == {0o600}
-    assert mode(home.ledger) == 0o600
+    assert mode(home.ledger_file) == 0o600
 
 
 def test_a_new_home_pins_the_root_of_its_own_ledger(house: House) -> None:
@@ -120,13 +121,13 @@ def test_a_home_is_never_made_over_something_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", CrashAt.POINTS)
 def test_a_home_whose_making_fails_is_not_there(tmp_path: Path, point: str) -> None:
-    def begin(home: Home, signed: SignedTrust) -> None:
-        begin_ledger(home, signed, parts=Parts(crash_point=CrashAt(point)))
+    def begin(home: Home, signed: SignedTrust, store: Store) -> None:
+        begin_ledger(home, signed, store, parts=Parts(crash_point=CrashAt(point)))
 
     with pytest.raises(DetentError):
         make_home(tmp_path / ".detent", begin)
     assert list(tmp_path.iterdir()) == []
-    assert make_home(tmp_path / ".detent", begin_ledger).ledger.exists()
+    assert make_home(tmp_path / ".detent", begin_ledger).ledger_file.exists()
 
 
 KILLED_WHILE_MAKING = """
@@ -139,7 +140,7 @@ def crash(name):
     if name == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-make_home(Path(sys.argv[1]), lambda home, signed: begin_ledger(home, signed, parts=Parts(crash_point=crash)))
+make_home(Path(sys.argv[1]), lambda home, signed, store: begin_ledger(home, signed, store, parts=Parts(crash_point=crash)))
 """
 
 
@@ -225,12 +226,12 @@ def test_a_home_that_another_process_is_making_is_left_alone(tmp_path: Path) -> 
     path = tmp_path / ".detent"
     seen: list[Path] = []
 
-    def begin(home: Home, signed: SignedTrust) -> None:
+    def begin(home: Home, signed: SignedTrust, store: Store) -> None:
         if not seen:
             seen.append(home.path)
             make_home(path, begin)  # Another process would see exactly this.
             assert home.path.exists()
-        begin_ledger(home, signed)
+        begin_ledger(home, signed, store)
 
     with pytest.raises(HomeError, match="exists already"):
         make_home(path, begin)  # The other one was faster.
@@ -242,12 +243,12 @@ def test_a_directory_that_appears_where_a_home_is_being_made_becomes_that_home(t
     """Another process makes the directory to build inside it, and dies."""
     path = tmp_path / ".detent"
 
-    def begin(home: Home, signed: SignedTrust) -> None:
-        begin_ledger(home, signed)
+    def begin(home: Home, signed: SignedTrust, store: Store) -> None:
+        begin_ledger(home, signed, store)
         if not path.exists():
             (path / ".new-01234567").mkdir(parents=True)
 
-    assert make_home(path, begin).ledger.exists()
+    assert make_home(path, begin).ledger_file.exists()
     assert list(tmp_path.iterdir()) == [path]
     assert not list(path.glob(".new-*"))
 
@@ -346,8 +347,8 @@ def test_a_process_killed_while_it_makes_one_of_an_empty_directory_leaves_none(v
 def test_of_two_who_make_one_of_an_empty_directory_the_faster_keeps_its_keys(volume: Path) -> None:
     made: list[Home] = []
 
-    def begin(home: Home, signed: SignedTrust) -> None:
-        begin_ledger(home, signed)
+    def begin(home: Home, signed: SignedTrust, store: Store) -> None:
+        begin_ledger(home, signed, store)
         if not made:
             made.append(home)
             make_home(volume, begin)  # Another process would see exactly this.
@@ -411,7 +412,7 @@ def test_an_empty_directory_is_a_home_only_when_everything_else_of_it_is_durable
 
 def test_a_home_without_its_ledger_keeps_its_keys_and_names_the_ways_out(house: House) -> None:
     path = house.home.path
-    house.home.ledger.unlink()
+    house.home.ledger_file.unlink()
     before = {key: key.read_bytes() for key in (path / "keys").iterdir()}
     with pytest.raises(HomeError, match=r"its ledger\.db is missing") as making:
         make_home(path, begin_ledger)
@@ -422,7 +423,7 @@ def test_a_home_without_its_ledger_keeps_its_keys_and_names_the_ways_out(house: 
         assert f"move {path} away" in (caught.value.hint or "")
     assert {key: key.read_bytes() for key in (path / "keys").iterdir()} == before
     path.rename(path.with_name("away"))
-    assert make_home(path, begin_ledger).ledger.exists()
+    assert make_home(path, begin_ledger).ledger_file.exists()
 
 
 @pytest.mark.skipif(not can_mount(), reason="a read-only file system has to be mounted, which needs root")
@@ -448,7 +449,7 @@ def test_a_home_whose_ledger_was_replaced_is_refused(house: House, tmp_path: Pat
     """X-178: the ledger is another one than the home was made with."""
     (tmp_path / "other").mkdir()
     other = House(tmp_path / "other", number=1)
-    shutil.copy(other.home.ledger, house.home.ledger)
+    shutil.copy(other.home.ledger_file, house.home.ledger_file)
     with pytest.raises(TrustError, match="root") as caught:
         house.session()
     assert caught.value.hint is not None
@@ -464,8 +465,8 @@ def test_settings_of_another_ledger_are_refused(house: House) -> None:
 
 def test_a_ledger_without_trust_is_refused_and_nothing_is_written(house: House) -> None:
     """PIPE-108: start without a trust configuration fails."""
-    house.home.ledger.unlink()
-    SqliteStore.create(house.home.ledger, house.home.settings().origin, 1).close()
+    house.home.ledger_file.unlink()
+    SqliteStore.create(house.home.ledger_file, house.home.settings().origin, 1).close()
     with pytest.raises(TrustError, match="no trust configuration"):
         house.session()
     with house.reader() as reader:
@@ -478,18 +479,18 @@ def test_start_up_looks_at_policies_then_trust_then_the_log(house: House, tmp_pa
     config = house.home.path / "config.toml"
     good = config.read_text()
     whole = tmp_path / "whole.db"
-    shutil.copy(house.home.ledger, whole)
+    shutil.copy(house.home.ledger_file, whole)
     config.write_text(good.replace("capacity_total = 2560", "capacity_total = 0"))
-    house.home.ledger.unlink()
-    SqliteStore.create(house.home.ledger, origin, 1).close()
+    house.home.ledger_file.unlink()
+    SqliteStore.create(house.home.ledger_file, origin, 1).close()
     with pytest.raises(HomeError, match="capacity_total"):
         house.session()
     config.write_text(good)
     with pytest.raises(TrustError):
         house.session()
-    house.home.ledger.unlink()
-    shutil.copy(whole, house.home.ledger)
-    _spoil_commands(house.home.ledger)
+    house.home.ledger_file.unlink()
+    shutil.copy(whole, house.home.ledger_file)
+    _spoil_commands(house.home.ledger_file)
     with pytest.raises(DetentError) as caught:
         house.session()
     assert caught.value.code == "STORE_CORRUPT"
@@ -534,7 +535,7 @@ def test_a_home_that_was_given_up_after_a_failure_can_be_opened_at_once(house: H
 
 
 def test_a_missing_ledger_is_named(house: House) -> None:
-    house.home.ledger.unlink()
+    house.home.ledger_file.unlink()
     with pytest.raises(StoreUnavailable, match=r"ledger\.db does not exist"):
         house.session()
 

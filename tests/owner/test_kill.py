@@ -184,4 +184,4 @@ def test_the_checks_would_notice_a_loss(forks: Child, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "before", watch.house.home.path)
     with pytest.raises(AssertionError, match="is lost"):
         watch.check()
-    SqliteStore.open_reader(watch.house.home.ledger).close()
+    SqliteStore.open_reader(watch.house.home.ledger_file).close()

@@ -261,7 +261,7 @@ def session(house: House) -> Iterator[Session]:
 
 @pytest.mark.usefixtures("quiet")
 def test_missed_records_are_read_from_the_ledger_before_the_next_announcement(house: House, session: Session) -> None:
-    tail = Tail(SqliteStore.open_reader(house.home.ledger), lambda: True)
+    tail = Tail(SqliteStore.open_reader(house.home.ledger_file), lambda: True)
     seen = Seen()
     tail.add(seen)
     first = next_position(house)
@@ -279,7 +279,7 @@ def test_missed_records_are_read_from_the_ledger_before_the_next_announcement(ho
 
 @pytest.mark.usefixtures("quiet")
 def test_of_what_was_told_in_part_the_rest_is_told(house: House, session: Session) -> None:
-    tail = Tail(SqliteStore.open_reader(house.home.ledger), lambda: True)
+    tail = Tail(SqliteStore.open_reader(house.home.ledger_file), lambda: True)
     seen = Seen()
     tail.add(seen)
     first = next_position(house)
@@ -323,7 +323,7 @@ def test_a_turn_never_waits_for_an_observer_of_another_thread(house: House, sess
 def test_a_long_gap_is_told_in_parts(house: House, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_history, "RECORDS_AT_ONCE", 2)
     lengths: list[int] = []
-    tail = Tail(SqliteStore.open_reader(house.home.ledger), lambda: False)
+    tail = Tail(SqliteStore.open_reader(house.home.ledger_file), lambda: False)
     tail.add(lambda records: lengths.append(len(records)))
     for number in range(5):
         one(session, house.submit(f"job-{number}"))

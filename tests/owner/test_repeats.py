@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,31 @@ from detent.canon import decode, sha256
 from detent.errors import DetentError, OutcomeUnknown
 from detent.inspect.audit import verify_home
 from detent.inspect.replay import replay_home
-from detent.kernel import BackoffSchedule, Claim, Command, Erase, Finish, Job, ReportUsage, ReuseStep, Run, checkpoint
+from detent.kernel import (
+    BackoffSchedule,
+    Claim,
+    Command,
+    Erase,
+    Finish,
+    Job,
+    Outcome,
+    ReportUsage,
+    ReuseStep,
+    Run,
+    checkpoint,
+)
 from detent.owner.session import Session
 from detent.owner.turn import LOOK_AHEAD_MIN
 from detent.owner.wiring import Parts
 from detent.runs.erasable import digests_of_job
 from detent.runs.erase import erase
-from detent.store.api import Store
+from detent.store.api import AnswerRow, Store
 from detent.store.memory import MemoryStore
 from detent.store.sqlite import SqliteStore
 from detent.testing import FakeClock, Faults, faulty
 from tests.homes import EARLY_MS, Played, fresh
 from tests.kernel.builders import config
-from tests.owner.rig import ORIGIN, Rig, end_run, fail, finish, start_run, submit
+from tests.owner.rig import ORIGIN, Rig, end_run, fail, finish, stamped, start_run, submit
 
 DIGEST = sha256(b"content")
 Ask = Callable[[Rig], Command]
@@ -99,6 +112,27 @@ def test_a_repeat_in_the_same_turn_is_decided_once(store: Store, ask: Ask) -> No
     assert [outcome.status for outcome in (first, second, third)] == ["COMMITTED", "DEDUPLICATED", "COMMITTED"]
     assert first.record == second.record
     assert [type(command) for command in rig.commands()] == [type(command), type(submit("other"))]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_second_request_under_one_idempotency_key_is_not_decided(store: Store, *, together: bool) -> None:
+    """JOB-029: a server that was deposed behind its look at the key sends it to the next owner all the same."""
+    rig = Rig(store)
+
+    def ask(job_id: str) -> Future[list[Outcome]]:
+        answer = AnswerRow(sha256(b"scope"), sha256(b"body"), job_id.encode(), rig.clock.wall_ms())
+        asked = rig.owner.ask([stamped(submit(job_id))], answers=[answer])
+        if not together:
+            rig.owner.step()
+        return asked
+
+    first, again, other = ask("first"), ask("first"), ask("other")
+    rig.owner.step()
+    assert [one.result(timeout=0)[0].ok for one in (first, again)] == [True, True]
+    (refused,) = other.result(timeout=0)
+    assert refused.refusal is not None
+    assert refused.refusal.code == "IDEMPOTENCY_KEY_DECIDED"
+    assert [row.job_id for row in store.jobs()] == ["first"]
 
 
 def test_many_requests_at_once_are_decided_like_one_by_one(store: Store) -> None:

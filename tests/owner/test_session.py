@@ -180,12 +180,12 @@ def test_a_session_whose_home_broke_for_good_says_so_each_time(house: House) -> 
     session = house.session()
     assert session.owned is not None
     broken = session.owned
-    house.home.ledger.rename(house.directory / "gone.db")
+    house.home.ledger_file.rename(house.directory / "gone.db")
     broken.owners[0]._fail(StoreUnavailable("as if the disk had failed"), [])
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="does not exist"):
             session.ask([house.submit()])
-    (house.directory / "gone.db").rename(house.home.ledger)
+    (house.directory / "gone.db").rename(house.home.ledger_file)
     assert ask(session, cancel("nobody"))[0].refusal is not None
     session.close()
 

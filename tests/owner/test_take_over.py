@@ -271,7 +271,7 @@ def test_a_session_that_may_not_take_over_tells_when_no_owner_comes(
     monkeypatch.setattr(session_module, "OWNERLESS_SECONDS", 0.2)
     told = threading.Event()
     with house.session():
-        child = house.session(take_over=False, on_failed=told.set)
+        child = house.session(take_over=False, on_failed=lambda _: told.set())
     assert told.wait(WAIT_SECONDS)
     with pytest.raises(StoreUnavailable, match="no process owns the home"):
         one(child, house.submit())

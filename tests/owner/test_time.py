@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from detent.canon import decode
-from detent.kernel import AdvanceTick, BackoffSchedule, Claim, LeasePolicy, RaiseEpoch, Resume, checkpoint
+from detent.kernel import AdvanceTick, BackoffSchedule, Claim, Heartbeat, LeasePolicy, RaiseEpoch, Resume, checkpoint
 from detent.owner import owner as owner_module
 from detent.owner import ticks as pace_module
 from detent.owner.ticks import SystemClock, TickSource
@@ -220,6 +220,22 @@ def test_a_lease_about_to_run_out_when_the_stall_ends_is_waited_for_too(rig: Rig
     assert rig.one(heartbeat(grant)).ok
     rig.pass_ms(GAP_TICKS + 10)
     assert rig.state() == "RUNNING"
+
+
+def test_a_worker_with_a_longer_lease_gets_a_third_of_that_to_be_heard(store: Store) -> None:
+    """X-180: the shortest lease of a home says nothing of how soon a worker with another one speaks."""
+    rig = Rig(store, settings=config(lease_policies=(LeasePolicy("default", 30, 30), LeasePolicy("remote", 300, 300))))
+    rig.start("job-1", "here")
+    rig.one(submit("job-2"))
+    (elsewhere,) = rig.one(Claim(0, "elsewhere", lease="remote")).grants
+    rig.stall_ms(HOUR_MS)
+    rig.pass_ms(90)
+    assert (rig.state("job-1"), rig.state("job-2")) == ("RUNNING", "RUNNING")
+    assert rig.one(Heartbeat(0, "job-2", elsewhere.lease_id, lease="remote")).ok
+    rig.pass_ms(10)
+    assert (rig.state("job-1"), rig.state("job-2")) == ("RETRYING", "RUNNING"), "no longer than needed"
+    rig.pass_ms(200)
+    assert rig.one(finish(elsewhere)).ok
 
 
 def test_a_stall_with_no_lease_in_danger_costs_no_waiting(rig: Rig) -> None:

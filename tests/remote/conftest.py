@@ -11,7 +11,7 @@ import pytest
 from detent.remote.address import parse_address
 from detent.remote.http import Http
 from tests.serve.served import Served, play, serving
-from tests.serve.toxic import Toxic
+from tests.serve.toxic import AGAIN_SECONDS, Toxic
 
 HERE = Path(__file__).parent
 
@@ -58,4 +58,5 @@ def _connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
 def connected(_connected: Connected) -> Iterator[Connected]:
     yield _connected
     _connected.proxy.fail(None)
+    _connected.proxy.again_seconds = AGAIN_SECONDS
     _connected.proxy.refuses = False

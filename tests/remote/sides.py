@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ import pytest
 
 from detent.cli.app import run
 from tests.serve.served import Served, start
+from tests.warm import Warm
 
 TASKS = """\
 import sys
@@ -99,15 +98,9 @@ class Project:
 
     def detent(self, *words: str, expects: int | None = 0, **variables: str) -> Said:
         """A command in a process of its own."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "detent", *words],
-            cwd=self.directory,
-            env={**self.environment, **variables},
-            capture_output=True,
-            check=False,
-            timeout=300,
-        )
-        said = Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        command = Warm(words, {**self.environment, **variables}, self.directory)
+        out, err = command.communicate(timeout=300)
+        said = Said(command.wait(), out, err)
         assert expects is None or said.code == expects, said
         return said
 

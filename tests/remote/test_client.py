@@ -9,12 +9,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import detent
 from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.status import JobStatus
+from detent.remote.address import parse_address
+from detent.remote.http import Http
+from detent.remote.problems import ServerUnreachable
+from detent.remote.runs import start_run
 from tests.cli.submitted import needs_sandbox, square
 from tests.remote.sides import Project, Sides, project, served_project
 from tests.serve.served import Served
@@ -57,6 +62,13 @@ def picture(name):
     import detent
 
     return {"$plain": 1, "picture": detent.File.from_bytes(b"pixels of " + name.encode(), name=f"{name}.txt")}
+
+
+def album(count):
+    import detent
+
+    pages = [{"picture": detent.File.from_bytes(f"page {n}".encode(), name=f"{n}.txt")} for n in range(count)]
+    return {"pad": "x" * 20_000, "pages": pages}
 
 
 def flaky(path):
@@ -113,6 +125,7 @@ def test_many_calls_are_one_request_and_come_back_in_order(client: detent.Client
     assert [handle.result(60) for handle in handles] == [n * n for n in range(20)]
     assert list(client.map(work.square, range(15))) == [n * n for n in range(15)]
     assert list(client.map(work.square, [])) == []
+    assert list(client.map(work.square, range(5), chunk=2)) == [n * n for n in range(5)]
 
 
 def test_a_failure_is_the_same_error_as_beside_a_home(client: detent.Client, work: ModuleType) -> None:
@@ -150,6 +163,30 @@ def test_a_file_that_a_task_returns_can_be_read_here(working: tuple[Project, Ser
     assert given["picture"].read_bytes() == b"pixels of cat", "also when the client is closed"
 
 
+def test_files_in_a_large_result_can_be_read_here(client: detent.Client, work: ModuleType) -> None:
+    given = client.submit(work.album, 3).result(60)
+    assert len(given["pad"]) == 20_000
+    assert [page["picture"].read_bytes() for page in given["pages"]] == [b"page 0", b"page 1", b"page 2"]
+    assert client.submit(work.read, given["pages"][1]["picture"]).result(60) == "page 1"
+
+
+def test_a_salt_and_force_decide_what_answers_for_a_call(
+    working: tuple[Project, Served, Toxic], work: ModuleType
+) -> None:
+    _, served, proxy = working
+
+    def submitted(**options: Any) -> tuple[str, bool]:
+        with detent.Client(proxy.url, key=served.token, **options) as client:
+            handle = client.submit(work.square, 31, reuse=True)
+            assert handle.result(60) == 961
+            return handle.job_id, handle.deduplicated
+
+    plain, salted = submitted(), submitted(salt="pepper")
+    assert (plain[1], salted[1]) == (False, False)
+    assert (submitted(), submitted(salt="pepper")) == ((plain[0], True), (salted[0], True))
+    assert submitted(force=True)[1] is False
+
+
 def test_calls_with_large_arguments_are_sent_in_several_requests(client: detent.Client, work: ModuleType) -> None:
     handles = client.submit_many(work.length, [("x" * 3_000_000,) for _ in range(6)])
     assert [handle.result(60) for handle in handles] == [3_000_000] * 6
@@ -165,6 +202,23 @@ def test_a_lost_answer_submits_nothing_twice(
         proxy.fail(fault, 2)
         assert client.submit(work.square, 3).result(60) == 9
     assert len(made.detent("list", "--jobs", "-o", "json").document) == before + 6
+
+
+def test_a_run_whose_answer_was_lost_is_found_by_the_same_request(
+    working: tuple[Project, Served, Toxic], tmp_path: Path
+) -> None:
+    made, served, proxy = working
+    asked = {"contract": "name: lost\nsteps:\n  - {id: hi, run: {shell: echo hi}}\n", "params": {}, "options": {}}
+    with Http(parse_address(proxy.url, key=served.token)) as http:
+        proxy.fail(Fault.DROP, 1)
+        with pytest.raises(ServerUnreachable):
+            start_run(http, asked, tmp_path, new=False)
+        proxy.fail(None)
+        found = start_run(http, asked, tmp_path, new=False)
+        assert found.wait().status == "succeeded"
+        runs = [run["run_id"] for run in made.detent("list", "-o", "json").document if run["name"] == "lost"]
+        assert runs == [found.run_id], "the first request had started it"
+        assert start_run(http, asked, tmp_path, new=False).run_id != found.run_id, "it has ended"
 
 
 def test_the_same_idempotency_key_names_the_same_job(client: detent.Client, work: ModuleType) -> None:
@@ -184,8 +238,8 @@ def test_what_a_server_does_not_take_is_told(
         detent.Client(proxy.url, key=served.token, workers=2)
     with pytest.raises(InvalidInput, match="are for servers"):
         detent.Client(key=served.token)
-    with pytest.raises(InvalidInput, match="chunk=50 is for a home on this machine"):
-        list(client.map(work.square, [1], chunk=50))
+    with pytest.raises(InvalidInput, match="chunk"):
+        client.map(work.square, [1], chunk=0)
     with pytest.raises(InvalidInput, match="user_id"):
         client.submit_job({}, user_id="ann")
     with pytest.raises(InvalidInput):

@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+import detent
 from tests.remote.sides import Project, Sides, project, served_project
 from tests.serve.served import Served
 
@@ -21,9 +23,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Se
     made = project(tmp_path_factory.mktemp("both"))
     good = made.detent("run", "good.yaml", "-o", "json").document
     bad = made.detent("run", "bad.yaml", "-o", "json", expects=1).document
+    (made.directory / "rows.jsonl").write_text("1\n2\n")
+    made.detent("map", "--items", "rows.jsonl", "--compute", "tasks.py:double", "--commit", "jsonl:out.jsonl")
     jobs = made.detent("list", "--jobs", "-o", "json").document
     failed = next(job["job_id"] for job in jobs if job["state"] == "failed")
     names = {"GOOD": good["run_id"], "BAD": bad["run_id"], "FAILED": failed}
+    names["CHUNK"] = next(job["job_id"] for job in jobs if "/seq-" in job["job_id"])
     with served_project(made) as served:
         yield made, served, names
 
@@ -58,6 +63,12 @@ READS = [
     "show GOOD --snapshot",
     "show --run GOOD",
     "show --job GOOD",
+    "show CHUNK",
+    "explain CHUNK",
+    "logs CHUNK",
+    "result CHUNK",
+    "cancel CHUNK",
+    "retry CHUNK",
     "show none-such",
     "explain GOOD",
     "explain GOOD double",
@@ -92,6 +103,27 @@ def test_a_command_says_the_same_through_a_server(
         assert _plain(json.loads(there.out)) == _plain(json.loads(here.out))
     else:
         assert _masked(there.out) == _masked(here.out)
+
+
+def test_a_job_whose_id_has_a_slash_is_found_at_every_door(
+    sides: Sides, both: tuple[Project, Served, dict[str, str]]
+) -> None:
+    served, job = both[1], both[2]["CHUNK"]
+    path = f"/v1/jobs/{quote(job, safe='')}"
+    for below in ("", "/attempts", "/logs", "/explain", "/records", "/artifacts"):
+        assert served.get(path + below).status == 200, below
+    assert served.json(path)["job_id"] == job
+    assert (
+        served.ask("POST", "/v1/jobs:read", body=json.dumps({"job_ids": [job]}).encode()).json["items"][0]["job_id"]
+        == job
+    )
+    assert [one["job_id"] for one in served.json(f"/v1/jobs?q={quote(job, safe='')}")["items"]] == [job]
+    assert served.ask("POST", f"{path}/cancel", body=b"{}").code == "CONFLICT"
+    assert served.get(f"/w/local/jobs/{quote(job, safe='')}").status == 200
+    assert served.get(f"/v1/runs/{quote(job, safe='')}").code == "NOT_FOUND"
+    with detent.Client(served.told["url"], key=served.token) as client:
+        assert client.handle(job).status.value.lower() == "succeeded"
+        assert not client.handle(job).cancel()
 
 
 def test_the_address_may_come_from_the_environment(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,16 @@ def counted(extra: int = 1):
     return {"words": number, "data": data(), "page": page(number)}
 
 
+@detent.task
+def much(letter):
+    return letter * 9_000_000
+
+
+@detent.flow
+def huge():
+    return [much("a"), much("b")]
+
+
 @detent.flow
 def broken():
     return fragile(1)
@@ -57,7 +67,7 @@ def broken():
 SCRIPT = """\
 import sys
 import detent
-from counting import broken, counted
+from counting import broken, counted, huge
 
 with detent.Client(sys.argv[1]) as client:
     run = client.submit(counted, extra=5)
@@ -66,6 +76,11 @@ with detent.Client(sys.argv[1]) as client:
     print([step.key for step in run.run().steps], run.run().home == sys.argv[1], run.cancel())
     error = client.submit(broken).exception(120)
     print(type(error).__name__, "no such river" in str(error), "counting.py" in str(error.__notes__))
+    large = client.submit(huge)
+    try:
+        large.result(120)
+    except detent.DetentError as exc:
+        print(exc.code, large.status)
     try:
         client.submit(counted, reuse=True)
     except detent.DetentError as exc:
@@ -120,6 +135,7 @@ def test_a_client_submits_a_flow_to_a_server(apart: tuple[Project, Project, Serv
         "10 ['a.txt', 'b.txt'] 10 succeeded True False",
         "['read', 'data', 'words', 'page'] True False",
         "RunFailed True True",
+        "ANSWER_INVALID succeeded",
         "reuse= is for single functions, and <flow counting:counted> is a flow",
     ], said
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from detent.access.tokens import API_KEY, ID_BYTES, SECRET_BYTES, make_token
 from detent.errors import EXIT_REFUSED, EXIT_UNAVAILABLE, DetentError, InvalidInput, RequestRefused, registered
 from detent.remote.address import address_of, parse_address
 from detent.remote.problems import AnswerInvalid, ServerUnreachable, error_from
@@ -63,7 +64,7 @@ def test_a_connection_that_the_server_closed_is_replaced_once(connected: Connect
 def test_a_lost_answer_is_asked_for_again_within_patience(connected: Connected, fault: Fault) -> None:
     failed = connected.proxy.failed
     connected.proxy.fail(fault, 3)
-    assert connected.http(patience=30).get("/v1/counts") == {"jobs": {}, "runs": {}}
+    assert connected.http(patience=30).get("/v1/counts") == connected.served.json("/v1/counts")
     assert connected.proxy.failed == failed + 3
 
 
@@ -81,10 +82,32 @@ def test_an_answer_that_never_comes_ends_at_the_deadline(connected: Connected) -
         connected.http().get("/v1/counts", seconds=0.5)
 
 
+def test_an_answer_that_comes_twice_is_not_that_of_the_next_request(connected: Connected) -> None:
+    http = connected.http()
+    version = http.get("/v1/version")
+    for _ in range(3):
+        connected.proxy.fail(Fault.DUPLICATE)
+        assert http.get("/v1/version") == version
+        time.sleep(
+            5 * connected.proxy.again_seconds
+        )  # The second one lies on the connection when the next request takes it up.
+        assert http.get("/v1/counts") == connected.served.json("/v1/counts")
+
+
+def test_an_answer_that_comes_again_behind_the_next_request_is_not_that_ones(connected: Connected) -> None:
+    http = connected.http()
+    version = http.get("/v1/version")
+    connected.proxy.again_seconds = 0.5  # The next request is sent long before the second one comes.
+    for _ in range(3):
+        connected.proxy.fail(Fault.DUPLICATE)
+        assert http.get("/v1/version") == version
+        assert http.get("/v1/counts") == connected.served.json("/v1/counts")
+
+
 @pytest.mark.parametrize("fault", [Fault.DELAY, Fault.BUFFER])
 def test_late_answers_are_answers(connected: Connected, fault: Fault) -> None:
     connected.proxy.fail(fault)
-    assert connected.http().get("/v1/counts") == {"jobs": {}, "runs": {}}
+    assert connected.http().get("/v1/counts") == connected.served.json("/v1/counts")
 
 
 def test_patience_outlasts_a_server_that_starts_later() -> None:
@@ -236,7 +259,25 @@ def test_a_pin_decides_who_the_server_is(tmp_path_factory: pytest.TempPathFactor
 
 def test_a_stream_is_read_line_by_line_and_ends_with_its_connection(connected: Connected) -> None:
     http = connected.http()
-    with http.stream("/v1/events", query={"topics": "jobs"}) as lines:
-        assert next(line for line in lines if line.startswith(b"event: ")) == b"event: hello"
-    with pytest.raises(InvalidInput, match="topics"), http.stream("/v1/events", query={"topics": "nonsense"}):
+    with http.opened("/v1/events", query={"topics": "jobs"}) as answer:
+        assert next(line for line in answer.lines() if line.startswith(b"event: ")) == b"event: hello"
+    with pytest.raises(InvalidInput, match="topics"), http.opened("/v1/events", query={"topics": "nonsense"}):
         pass
+
+
+def test_a_wrong_address_or_key_is_told_with_what_to_do(connected: Connected) -> None:
+    url, key = connected.served.told["url"], connected.served.token
+    told = {}
+    for name, address, shown in (
+        ("tls", url.replace("http:", "https:"), key),
+        ("path", f"{url}/nope", key),
+        ("no key", url, None),
+        ("other key", url, make_token(API_KEY, bytes(ID_BYTES + SECRET_BYTES)).text),
+    ):
+        with pytest.raises(DetentError) as caught:
+            client(address, key=shown).get("/v1/me")
+        told[name] = (caught.value.code, str(caught.value), str(caught.value.hint))
+    assert told["tls"][:2] == ("ANSWER_INVALID", f"{url.replace('http:', 'https:')} does not speak TLS")
+    assert told["path"][:2] == ("ANSWER_INVALID", f"there is no Detent server at {url}/nope")
+    assert told["no key"][2].startswith("set DETENT_KEY to a key of this server")
+    assert told["other key"][2].startswith("the key in DETENT_KEY has expired, was revoked or is of another server")

@@ -37,6 +37,7 @@ def test_a_run_brings_its_code_and_answers_with_its_steps(apart: tuple[Project, 
         "numbers": "succeeded",
         "double": "succeeded",
     }
+    assert f"dashboard  {served.told['url']}/w/local/runs/{good.document['run_id']}" in good.err.splitlines()
     bad = there.detent("run", "bad.yaml", expects=1)
     assert "no such river" in bad.out
     assert not here.home.exists(), "nothing ran here"
@@ -138,10 +139,27 @@ def test_the_run_goes_on_without_its_command_and_is_found_again(
     )
     assert first.stderr is not None
     assert b"waits started" in [first.stderr.readline() for _ in range(2)][1], "it is under way"
-    first.kill()
-    first.communicate()
+    deadline = time.monotonic() + 120
+    while b"detent_http_streams 1.0" not in served.get("/metrics").body:
+        assert time.monotonic() < deadline, "it looks by the clock"
+        time.sleep(0.1)
+    first.send_signal(signal.SIGINT)
+    out, err = (stream.decode() for stream in first.communicate(timeout=120))
+    (left,) = there.detent("list", "-o", "json").document
+    run_id = left["run_id"]
+    assert (first.returncode, out.startswith("waits running in ")) == (130, True), out
+    going_on, page = err.splitlines()[-2:]
+    assert going_on == f"run {run_id} goes on at the server; the same command watches it again"
+    assert page == f"dashboard  {served.told['url']}/w/local/runs/{run_id}"
+    at = f"--connect {served.told['url']}"
+    for line in (f"detent logs {run_id} -f {at}  follow what its jobs print", f"detent cancel {run_id} {at}"):
+        assert line in re.sub("   +", "  ", out)
+    deadline = time.monotonic() + 120
+    while b"detent_http_streams 0.0" not in served.get("/metrics").body:
+        assert time.monotonic() < deadline, "the server holds the stream of a command that has ended"
+        time.sleep(0.1)
     assert [run["status"] for run in there.detent("list", "-o", "json").document] == ["running"]
-    asked = _steps_asked(tmp_path)
+    asked = _looked(tmp_path)
     again = subprocess.Popen(
         [sys.executable, "-m", "detent", *words, "-q"],
         cwd=here.directory,
@@ -150,7 +168,7 @@ def test_the_run_goes_on_without_its_command_and_is_found_again(
         stdout=subprocess.PIPE,
     )
     deadline = time.monotonic() + 120
-    while _steps_asked(tmp_path) == asked:  # It looks at the run, so it has settled which one it is.
+    while _looked(tmp_path) == asked:  # It looks at the run, so it has settled which one it is.
         assert time.monotonic() < deadline
         time.sleep(0.1)
     stop.write_text("")
@@ -185,8 +203,8 @@ def test_cancel_ends_a_run_at_the_server_and_says_so(apart: tuple[Project, Proje
     assert "was cancelled before" in again.out
 
 
-def _steps_asked(directory: Path) -> int:
-    return (directory / "access.log").read_text().count("/steps")
+def _looked(directory: Path) -> int:
+    return (directory / "access.log").read_text().count("/v1/runs/{run_id}")
 
 
 def _page(text: str) -> list[str]:

@@ -166,7 +166,7 @@ class Rig:
     @contextmanager
     def reader(self) -> Iterator[Any]:
         """The ledger as it is."""
-        reader = SqliteStore.open_reader(self.home.home.ledger)
+        reader = SqliteStore.open_reader(self.home.home.ledger_file)
         try:
             yield reader
         finally:

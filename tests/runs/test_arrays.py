@@ -247,7 +247,7 @@ def test_keys_of_elements_that_were_changed_are_found_and_give_no_wrong_result(a
 
 def reuse_records(project: Project, run_id: str) -> list[dict[str, Any]]:
     """How a run says what it took."""
-    with closing(SqliteStore.open_reader(project.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(project.home.ledger_file)) as reader:
         bodies = [decode(row.body) for row in reader.records_of_run(run_id)]
     return [body for body in bodies if isinstance(body, dict) and body["kind"] in {"run_reused", "step_reused"}]
 

@@ -119,7 +119,7 @@ def test_a_step_counts_every_step_that_it_needs(rig: Rig) -> None:
         step_type: compute
         run: {python: "steps:same", with: {value: [{$from: a}, {$from: b}, {$from: off}]}}"""
     )
-    steps = steps_of(RunInputs(rig.contract(text), {}), RunIdentity("r", UUID(int=1)))
+    steps = steps_of(RunInputs(rig.contract(text), {}), RunIdentity("r", UUID(int=1)), 1)
     assert {step.key: step.unmet for step in steps} == {"a": 0, "b": 0, "off": 0, "c": 2}
     waited_for = {step.key: [one.key for one in step.dependents] for step in steps}
     assert waited_for == {"a": ["c"], "b": ["c"], "off": [], "c": []}

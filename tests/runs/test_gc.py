@@ -55,7 +55,7 @@ def test_what_no_record_names_is_taken_away_and_the_rest_stays(tmp_path: Path) -
     report = verify_home(played.home, environment=played.environment)
     assert report.ok
     assert report.counts["contents"] == before - 2
-    assert collected(played, later(played.home.ledger)).garbage == ()
+    assert collected(played, later(played.home.ledger_file)).garbage == ()
 
 
 def test_a_file_within_its_grace_is_left_alone(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_on_a_full_disk_files_make_room_for_the_database(tmp_path: Path) -> None
     done = collected(played, later(path), parts=disk.parts)
     assert sorted(place for _, place in done.garbage) == ["database", "file"]
     assert any(event.act == "write" for event in disk.seen)
-    assert collected(played, later(played.home.ledger)).garbage == ()
+    assert collected(played, later(played.home.ledger_file)).garbage == ()
 
 
 def test_when_that_is_not_enough_the_files_are_gone_and_it_is_said(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_when_that_is_not_enough_the_files_are_gone_and_it_is_said(tmp_path: Pat
         collected(played, later(path), parts=disk.parts)
     assert not path.exists()
     with pytest.raises(StoreUnavailable, match=r"^/.* cannot grow: the disk is full"):
-        collected(played, later(played.home.ledger), parts=disk.parts)
+        collected(played, later(played.home.ledger_file), parts=disk.parts)
     assert verify_home(played.home, environment=played.environment).ok
-    assert [place for _, place in collected(played, later(played.home.ledger)).garbage] == ["database"]
+    assert [place for _, place in collected(played, later(played.home.ledger_file)).garbage] == ["database"]
 
 
 def test_files_alone_go_without_a_change_of_the_database(tmp_path: Path) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from detent.access.changes import Change, local_principal
 from detent.canon import digest_text, encode, json_digest, json_encode, sha256
-from detent.errors import StoreCorrupt
+from detent.errors import InvalidInput, StoreCorrupt
 from detent.inspect.audit import verify_home
 from detent.jobs.elements import SUCCEEDED, Elements
 from detent.jobs.order import Call, Order
 from detent.jobs.values import escaped
 from detent.jobs.work import WorkFile, WorkStream
-from detent.kernel import Finish, Grant, StartRun
+from detent.kernel import Finish, Grant, Operate, StartRun
 from detent.ledger import sign_result
 from detent.ledger.loose import written_digests
 from detent.owner.content import GC_GRACE_MS, Content, referenced_digests, seal_value
+from detent.owner.operating import commit, operate
 from detent.owner.wiring import Parts
 from detent.runs.erasable import digests_of_job
-from detent.runs.erase import Collected, collect, erase, erase_job
+from detent.runs.erase import Collected, collect, erase, erase_job, erase_scheduled
 from tests.flat_reports import flat_report
 from tests.homes import TENANT, Hand, Played, fresh
 
@@ -305,3 +308,42 @@ def test_written_digests_are_found_across_pieces_and_each_once(cut: int) -> None
     text = b'["' + b'","'.join(digest_text(digest).encode() for digest in named) + b'","sha256:00","sha256:'
     pieces = [text[start : start + cut] for start in range(0, len(text), cut)]
     assert list(written_digests(pieces)) == named
+
+
+def test_what_a_schedule_runs_is_kept_with_its_files_and_its_tree_until_it_is_deleted(tmp_path: Path) -> None:
+    played = fresh(tmp_path)
+    home, files = played.home, played.home.content_files()
+    artifact = files.put(ARTIFACT)
+    tree = home.path / "trees" / ("ab" * 32)
+    tree.mkdir(parents=True)
+    os.utime(tree, (0, 0))
+    inputs = {"version": 1, "base": str(tree), "params": {"plot": file_value(artifact)}, "about": {}}
+    sealed = seal_value(inputs, bytes(16))
+    said = {"name": "n", "schedule": {"every": "1h"}, "inputs": sha256(sealed), "options": {}, "since_ms": 0}
+    who = local_principal("home", TENANT)
+
+    def command(action: str, parameters: dict[str, object]) -> Operate:
+        change = Change(f"schedule.{action}", "schedule", "sch_a", TENANT, parameters)
+        return operate(who, change, request_id="req_1", route="test")
+
+    with played.session() as session:
+        commit(session, [command("create", said)], content=[(sha256(sealed), sealed)])
+    assert collected(played) == Collected((), 0, 0)
+    assert tree.is_dir()
+    with pytest.raises(InvalidInput, match="schedule sch_a of workspace demo runs it"):
+        erase(home, [sha256(sealed)], environment=played.environment)
+    gone = erase_scheduled(home, sha256(sealed), environment=played.environment, behind=[command("delete", {})])
+    assert gone.erased == (sha256(sealed),)
+    assert [digest for digest, _ in collected(played).garbage] == [artifact]
+    assert not tree.exists()
+    assert verify_home(home, environment=played.environment).ok
+
+
+def test_verify_misses_what_a_schedule_runs_when_it_is_gone_without_an_erasure(tmp_path: Path) -> None:
+    played = fresh(tmp_path)
+    said = {"name": "n", "schedule": {"every": "1h"}, "inputs": bytes(range(32)), "options": {}, "since_ms": 0}
+    change = Change("schedule.create", "schedule", "sch_a", TENANT, said)
+    with played.session() as session:
+        commit(session, [operate(local_principal("home", TENANT), change, request_id="req_1", route="test")])
+    report = verify_home(played.home, environment=played.environment)
+    assert [finding.code for finding in report.findings] == ["CONTENT_MISSING"]

@@ -93,3 +93,22 @@ def test_artifacts_lie_where_the_step_left_them_or_in_the_content_store(hand: Pr
         ("plot", "plot.png", str(files.path(picture))),
     ]
     assert (made[2].size_bytes, made[2].digest) == (7, digest_text(picture))
+
+
+def test_a_job_is_read_once_however_many_steps_took_its_result(hand: Printing, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = hand.home.content_files().put(b"picture")
+    hand.order("a")
+    hand.report(hand.take("a"), files=(WorkFile("plot.png", picture, 7),))
+    steps = {f"s{number}": ["a"] for number in range(100)}
+    read = list[bytes]()
+    with hand.reading() as (reader, content):
+        get = content.get
+
+        def noted(digest: bytes) -> bytes | None:
+            read.append(digest)
+            return get(digest)
+
+        monkeypatch.setattr(content, "get", noted)
+        made = list(artifacts_of(reader, content, hand.home.content_files(), steps))
+    assert [(one.step, one.name) for one in made] == [(step, "plot.png") for step in steps]
+    assert len(read) == 2, "its report, and what it was asked to do"

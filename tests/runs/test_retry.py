@@ -188,7 +188,9 @@ def test_a_run_that_ran_out_of_time_is_told_from_one_whose_step_failed(
     """
     result = rig.handle(rig.work(), text).run()
     assert (result.status, states(result)["a"]) == ("failed", "failed")
-    assert states(result)["c"] == ("cancelled" if late else "succeeded")
+    # The limit may find b under way, and end it.
+    in_time, too_late = [("succeeded", "succeeded")], [("succeeded", "cancelled"), ("cancelled", "skipped")]
+    assert (states(result)["b"], states(result)["c"]) in (too_late if late else in_time)
     assert bool(_told(rig, result.run_id)) is late
 
 

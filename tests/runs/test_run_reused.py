@@ -38,7 +38,7 @@ def done(project: Project) -> Project:
 
 def records(project: Project, run_id: str) -> list[dict[str, Any]]:
     """What the run says of itself."""
-    reader = SqliteStore.open_reader(project.home.ledger)
+    reader = SqliteStore.open_reader(project.home.ledger_file)
     try:
         return [decode(row.body) for row in reader.records_of_run(run_id) if row.kind != "submitted"]
     finally:

@@ -70,7 +70,7 @@ def inline(home: TemporaryHome, lane: InlineLane) -> Iterator[Client]:
 
 
 def jobs(home: TemporaryHome) -> list[JobRow]:
-    reader = SqliteStore.open_reader(home.home.ledger)
+    reader = SqliteStore.open_reader(home.home.ledger_file)
     try:
         return list(reader.jobs())
     finally:

@@ -112,7 +112,7 @@ def test_work_under_way_with_other_limits_is_not_joined(
 
 
 def jobs(home: TemporaryHome) -> list[JobRow]:
-    reader = SqliteStore.open_reader(home.home.ledger)
+    reader = SqliteStore.open_reader(home.home.ledger_file)
     try:
         return list(reader.jobs())
     finally:

@@ -20,11 +20,13 @@ def test_outside_a_task_there_is_no_context() -> None:
 def test_inside_a_task_it_names_the_work_and_reports_progress() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     shared = memoryview(bytearray(wire.SHARED_BYTES)).cast("Q")
-    current.begin(current.Running(7, wire.context_bytes("job", None, 2, "token", "step", 0), theirs, shared))
+    current.begin(
+        current.Running(7, wire.context_bytes("job", None, 2, "token", "step", 0, "00-a-b-01"), theirs, shared)
+    )
     try:
         now = detent.context()
         assert (now.job_id, now.run_id, now.attempt, now.idempotency_token) == ("job", None, 2, "token")
-        assert (now.step, now.index, now.cancelled) == ("step", 0, False)
+        assert (now.step, now.index, now.traceparent, now.cancelled) == ("step", 0, "00-a-b-01", False)
         now.progress(0.5, "half")
         assert wire.read_progress(ours.recv(1000)) == (7, 0.5, "half")
         for wrong in (-0.1, 1.1, float("nan"), "1", True):

@@ -45,12 +45,12 @@ def home(detent_home: TemporaryHome, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def runs(home: TemporaryHome) -> list[Any]:
-    with closing(SqliteStore.open_reader(home.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(home.home.ledger_file)) as reader:
         return list(reader.runs())
 
 
 def jobs(home: TemporaryHome) -> list[Any]:
-    with closing(SqliteStore.open_reader(home.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(home.home.ledger_file)) as reader:
         return list(reader.jobs())
 
 
@@ -236,7 +236,7 @@ def test_a_loop_whose_run_is_cancelled_elsewhere_raises_and_does_not_simply_end(
     results = detent.ordered_map(range(400), functions.square, workers=1, window=8, chunk=4)
     got = [next(results)]
     (run,) = runs(home)
-    opened = closing(SqliteStore.open_reader(home.home.ledger))
+    opened = closing(SqliteStore.open_reader(home.home.ledger_file))
     with home.session() as session, opened as reader, ThreadPoolExecutor(1) as pool:
         cancelled = pool.submit(Canceller(home.home, session, reader, reason="enough").run, run.run_id)
         eventually(lambda: any("/cancel-" in job.job_id for job in jobs(home)), "no boundary is recorded")

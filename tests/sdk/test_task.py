@@ -308,6 +308,18 @@ def test_resources_stand_in_the_step_as_they_were_said() -> None:
     assert binding.resources == {"cpu": 2}
 
 
+def test_pool_and_labels_stand_in_the_step_as_they_were_said() -> None:
+    said = recorded(lambda: scale.options(pool="gpu", labels=("cuda", "a100"))(3))
+    assert (said["pool"], said["labels"]) == ("gpu", ["cuda", "a100"])
+    with recording_of(Recording("test")) as recording:
+        scale.options(labels="a100")(3)
+    (binding,) = recording.contract().bindings.values()
+    assert (binding.pool, binding.labels) == (None, ("a100",))
+    for wrong in ({"pool": "two words"}, {"pool": 3}, {"labels": ["pool:gpu"]}, {"labels": 3}, {"labels": ["a"] * 33}):
+        with pytest.raises(InvalidInput, match="is not allowed"):
+            task(**wrong)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -139,11 +139,15 @@ class HandWorker:
         address = parse_address(url or served.told["url"])
         self.enrolled: Enrolled = enrol(self.state, address, token or enrolment(served), pin=None)
         self.key: SigningKey = self.state.key()
-        self.http = Http(address)
-        self.requests = SignedRequests(self.http, self.enrolled.worker_id, self.key, self.enrolled.origin)
+        self.connect(url or served.told["url"])
         self.boot = "0123456789abcdef"
         HANDS.append(self)
         self.number = self.requests.now_ms()
+
+    def connect(self, url: str) -> None:
+        """Talk to a server at another address from now on."""
+        self.http = Http(parse_address(url))
+        self.requests = SignedRequests(self.http, self.enrolled.worker_id, self.key, self.enrolled.origin)
 
     @property
     def holder(self) -> str:

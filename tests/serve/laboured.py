@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,15 @@ def wait(word, place):
     while not os.path.exists(os.path.join(place, "go")):
         time.sleep(0.01)
     return note(word, place)
+
+
+def half(place):
+    import detent
+
+    now = detent.context()
+    now.progress(0.5, "half of it")
+    wait("half", place)
+    return now.traceparent
 
 
 def needs_file(place):
@@ -123,8 +132,18 @@ def children_of(pid: int) -> list[int]:
 
 def offspring_of(served: Served, words: str) -> int:
     """The child of a server whose command line has these words."""
+    for number, line in _offspring(served):
+        if words in " ".join(line):
+            return number
+    raise AssertionError(f"the server has no child {words!r}")
+
+
+def offspring(served: Served) -> set[str]:
+    """What the children of a server are: the last part of each one's module."""
+    return {line[line.index("-m") + 1].rpartition(".")[2] for _, line in _offspring(served) if "-m" in line}
+
+
+def _offspring(served: Served) -> Iterator[tuple[int, list[str]]]:
     for task in Path(f"/proc/{served.process.pid}/task").iterdir():
         for word in (task / "children").read_text().split():
-            if words in Path(f"/proc/{word}/cmdline").read_bytes().replace(b"\0", b" ").decode():
-                return int(word)
-    raise AssertionError(f"the server has no child {words!r}")
+            yield int(word), Path(f"/proc/{word}/cmdline").read_bytes().decode().split("\0")

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.homes import Played, fresh
+from tests.warm import Warm
 
 RATES = """
 [access]
@@ -55,7 +55,7 @@ class Reply:
 class Served:
     """A running server."""
 
-    process: subprocess.Popen[str]
+    process: Warm | subprocess.Popen[str]
     home: Path
     told: Mapping[str, str]
     environment: Mapping[str, str]
@@ -77,9 +77,10 @@ class Served:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = "own",
+        seconds: float = ANSWER_SECONDS,
     ) -> Reply:
         """Send one request on a connection of its own."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         sent = {} if token is None else {"Authorization": f"Bearer {self.token if token == 'own' else token}"}
         if body is not None:
             sent["Content-Type"] = "application/json"
@@ -144,19 +145,26 @@ def read_all(connection: socket.socket) -> bytes:
         data += piece
 
 
-def start(home: Path, environment: Mapping[str, str], *options: str) -> Served:
-    """Start a server on a home and wait until it listens. It has no workers unless the options say so."""
+def begun(home: Path, environment: Mapping[str, str], *options: str) -> Warm:
+    """A server that starts on a home. It has no workers unless the options say so."""
     if "--workers" not in options:
         options = (*options, "--workers", "0")
-    line = [sys.executable, "-m", "detent", "serve", "--home", str(home), "--port", "0", "-o", "json", *options]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment))
-    assert process.stdout is not None
+    return Warm(["serve", "--home", str(home), "--port", "0", "-o", "json", *options], environment)
+
+
+def listening(process: Warm, home: Path, environment: Mapping[str, str]) -> Served:
+    """A server once it listens."""
     first = process.stdout.readline()
     if not first:
         raise AssertionError(process.communicate()[1])
     told = json.loads(first)
     token = Path(told["token_file"]).read_text().strip()
     return Served(process, home, told, environment, token)
+
+
+def start(home: Path, environment: Mapping[str, str], *options: str) -> Served:
+    """Start a server on a home and wait until it listens."""
+    return listening(begun(home, environment, *options), home, environment)
 
 
 @contextmanager

@@ -62,6 +62,18 @@ def test_every_code_of_an_answer_has_a_page(served: Served) -> None:
         else:
             expected = {"code": code, "title": entry.meaning, "status": entry.http_status}
             assert reply.json == {**expected, "retryable": entry.retryable, "exit_code": entry.exit_code}
+    browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+    page = served.get("/problems/QUEUE_FULL", token=None, headers=browser)
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.body == served.get("/login", token=None, headers=browser).body
+
+
+def test_a_slash_behind_the_address_of_a_page_is_the_same_page(served: Served) -> None:
+    page = served.get("/login", token=None)
+    for path in ("/login/", "/w/demo/", "/w/demo/runs/", "/w/demo/runs/run-1/"):
+        assert served.get(path, token=None).body == page.body, path
+    for path in ("/login//", "/w/", "/v1/jobs/", "/healthz/"):
+        assert served.get(path).code == "NOT_FOUND", path
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/jobs", "/nowhere", "/v1/jobs/nope"])
@@ -100,7 +112,7 @@ def test_an_impossible_accept_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/nope", "/V1/jobs", "/v1/jobs/a/nope", "/problems", "/static/none"]
+    "path", ["/v1", "/v1/", "/v1/nope", "/V1/jobs", "/v1/jobs/a/nope", "/problems", "/static/none"]
 )
 def test_an_address_without_a_route_is_not_found(served: Served, path: str) -> None:
     assert (served.get(path).status, served.get(path).code) == (404, "NOT_FOUND")

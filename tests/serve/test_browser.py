@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -51,14 +53,19 @@ def test_a_link_logs_in_once_and_the_session_ends_with_logout(shared: Shared) ->
     cookie = parts[0]
     assert parts[1:] == ["Path=/", "HttpOnly", "SameSite=Lax", "Max-Age=604800"], "no Secure on plain HTTP"
     assert log_in(served, token).code == "UNAUTHENTICATED", "a link works once"
-    me = by_cookie(served, "GET", "/v1/me", cookie).json
+    me = by_cookie(
+        served, "GET", "/v1/me", f"detent-1={'0' * 64}; {cookie}"
+    ).json  # With that of a server on another port.
     assert (me["principal"], me["via"], me["workspace"]) == ("p_local", "session", "local")
     assert {OWN, OTHER} <= set(me["workspaces"])
     assert by_cookie(served, "GET", "/v1/runs/run-1", cookie, **{"Detent-Workspace": OWN}).status == 200
     own = {"Origin": served.told["url"], "Detent-CSRF": me["csrf"]}
     assert by_cookie(served, "DELETE", "/v1/login", cookie, Origin=served.told["url"]).code == "CSRF_REFUSED"
     ended = by_cookie(served, "DELETE", "/v1/login", cookie, **own)
-    assert (ended.status, ended.headers["set-cookie"].split(";")[0]) == (204, "detent=")
+    assert (ended.status, ended.headers["set-cookie"].split(";")[0]) == (
+        204,
+        f"detent-{served.told['url'].rpartition(':')[2]}=",
+    )
     assert by_cookie(served, "GET", "/v1/me", cookie).code == "UNAUTHENTICATED"
     actions = served.get("/v1/audit?limit=200").json["items"]
     mine = [one["action"] for one in actions if one["credential"] == me["credential"]]
@@ -174,8 +181,9 @@ def test_sessions_end_idle_or_old_and_survive_a_restart(tmp_path: Path) -> None:
     assert BrowserSessions(tmp_path).find(value, 1) is None
 
 
-def test_the_login_page_is_whole_and_allows_nothing_from_elsewhere(shared: Shared) -> None:
-    page = shared.served.get("/login", token=None)
+@pytest.mark.parametrize("path", ["/", "/login", "/w/demo", "/w/demo/runs?status=failed&odd=1", "/w/demo/diff/a/b"])
+def test_every_page_is_the_dashboard_and_allows_nothing_from_elsewhere(shared: Shared, path: str) -> None:
+    page = shared.served.get(path, token=None)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
     for rule in (
@@ -186,12 +194,21 @@ def test_the_login_page_is_whole_and_allows_nothing_from_elsewhere(shared: Share
     ):
         assert rule in policy
     assert "unsafe" not in policy
-    for name, kind in (("login.js", "text/javascript"), ("login.css", "text/css")):
-        assert f"/static/{name}".encode() in page.body
-        assert shared.served.get(f"/static/{name}", token=None).headers["content-type"].startswith(kind)
-    assert b"<script>" not in page.body
-    assert b"style=" not in page.body
-    assert shared.served.get("/static/login.html", token=None).code == "NOT_FOUND"
+
+
+def test_built_files_are_kept_for_ever_and_packed_for_browsers_that_ask(shared: Shared) -> None:
+    page = shared.served.get("/login", token=None).body.decode()
+    found = re.findall(r"/static/[a-z]+-[0-9a-f]{10}\.(?:js|css|svg)", page)
+    assert len(found) == 3
+    for path in found:
+        plain = shared.served.get(path, token=None)
+        packed = shared.served.get(path, token=None, headers={"Accept-Encoding": "gzip, br"})
+        assert plain.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert "content-encoding" not in plain.headers
+        assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+        assert gzip.decompress(packed.body) == plain.body
+    for name in ("index.html", "sources.sha256", "licences.txt", "app-0000000000.js"):
+        assert shared.served.get(f"/static/{name}", token=None).code == "NOT_FOUND"
 
 
 def test_the_link_reaches_no_log_and_a_file_that_only_the_user_can_read(tmp_path: Path) -> None:

@@ -13,16 +13,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
 
 from detent.canon import decode
+from detent.contract import load
 from detent.inspect.audit import verify_home
+from detent.owner.session import Session
 from detent.owner.wiring import Parts
+from detent.runs.driver_host import DriverHost
+from detent.runs.record.inputs import RunInputs
+from detent.runs.runtime import Runtime
 from tests.cli.submitted import needs_sandbox
 from tests.serve.keyed import key, post_as
-from tests.serve.laboured import Laboured, eventually, offspring_of, project
+from tests.serve.laboured import Laboured, eventually, offspring, offspring_of, project
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
+from tests.serve.test_events import stream, until
 from tests.serve.test_jobs_write import CELL
 
 TWO = """\
@@ -409,3 +416,97 @@ def test_a_run_goes_on_after_a_kill_and_runs_no_step_twice(tmp_path: Path, kille
     assert verify_home(laboured.home, environment=laboured.environment).ok
     if killed == "server":
         first.process.communicate()
+
+
+def test_what_drives_runs_starts_when_there_is_one_also_one_that_a_killed_server_left_late(tmp_path: Path) -> None:
+    """The driver host of a killed server may record a run after the next server has looked for open ones."""
+    laboured = project(tmp_path)
+    served = serve(laboured)
+    assert not {"driver_host", "contract_checker"} & offspring(served)
+    assert post(served, "/v1/contracts:validate", {"contract": TWO}).json["ok"]
+    assert {"driver_host", "contract_checker"} & offspring(served) == {"contract_checker"}
+    params = {"place": str(tmp_path)}
+    asked = {
+        "inputs": RunInputs(load(TWO.encode(), base=str(tmp_path)), params).document(),
+        "options": {},
+        "requested_by": "a killed server",
+        "run_id": "left",
+        "operation_id": str(UUID(int=1)),
+        "workspace": "local",
+    }
+    with (
+        Session(laboured.home, take_over=False) as session,
+        Runtime(laboured.home, workers=0, idle=True, session=session) as work,
+    ):
+        host = DriverHost(laboured.home, work)
+        assert host.start(asked)["created"]
+        host.stop()
+    eventually(lambda: "driver_host" in offspring(served), "the server drives the run")
+    laboured.go()
+    assert ended(served, "left") == "succeeded"
+    assert laboured.done() == ["first", "second"]
+    assert served.stop() == 0
+
+
+EACH = """\
+name: each
+steps:
+  - {id: each, map: {place: PLACES}, retry: 0, run: {python: "tasks:note", with: {word: each}}}
+"""
+
+
+@pytest.mark.door("route GET /v1/runs/{run_id}/steps/{step}/elements")
+def test_the_elements_of_a_mapped_step_are_listed_with_state_attempt_and_error(
+    served: Served, laboured: Laboured
+) -> None:
+    good, bad = str(laboured.directory), str(laboured.directory / "nowhere")
+    run_id = started(served, EACH.replace("PLACES", json.dumps([good, bad, f"{good}/", f"{good}/."])))
+    assert ended(served, run_id) == "failed"
+    address = f"/v1/runs/{run_id}/steps/each/elements"
+    whole = served.json(address)
+    assert (whole["mapped"], whole["total"], whole["next"]) == (True, 4, None)
+    assert [one["name"] for one in whole["items"]] == [f"each[{place}]" for place in range(4)]
+    failed = whole["items"][1]
+    assert (failed["state"], failed["index"], failed["attempt"]) == ("failed", 1, 1)
+    assert (failed["error"]["type"], failed["error"]["category"]) == ("FileNotFoundError", "USER_CODE_ERROR")
+    assert served.json(f"{address}?state=failed")["items"] == served.json(f"{address}?index=1")["items"] == [failed]
+    assert {one["state"] for one in whole["items"] if one is not failed} == {"succeeded"}
+    for one in whole["items"]:
+        job = served.json(f"/v1/jobs/{one['job_id']}")
+        assert (job["run_id"], job["step"], job["label"]) == (run_id, "each", "each/each")
+    first = served.json(f"{address}?limit=3")
+    rest = served.json(f"{address}?limit=3&cursor={first['next']}")
+    assert first["items"] + rest["items"] == whole["items"]
+    assert served.get(f"/v1/runs/{run_id}/steps/other/elements").code == "NOT_FOUND"
+    assert [one["step"] for one in served.json(f"/v1/runs/{run_id}/steps?q=AC")["items"]] == ["each"]
+    assert served.json(f"/v1/runs/{run_id}/steps?q=other")["items"] == []
+    assert served.get("/v1/runs/run-0/steps/each/elements").code == "UNKNOWN_RUN"
+
+
+HALF = """\
+name: half
+params:
+  place: {type: string}
+steps:
+  - {id: half, run: {python: "tasks:half", with: {place: {$param: place}}}}
+  - {id: said, run: {shell: "printf %s \\"$TRACEPARENT\\""}}
+"""
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.door("route GET /v1/events")
+def test_progress_of_a_task_is_told_to_those_who_follow_its_run_or_job(served: Served, tmp_path: Path) -> None:
+    """Section 2.4: `progress` has no id, and is told live to `run:ID` and `job:ID`. The trace of the request reaches the work."""
+    body = json.dumps({"contract": HALF, "params": {"place": str(tmp_path)}}).encode()
+    reply = served.ask("POST", "/v1/runs", body=body, headers={"traceparent": TRACE})
+    run_id = reply.json["run_id"]
+    with stream(served, f"run:{run_id}") as told:
+        _, event_id, data = until(told, "progress")[-1]
+        assert (event_id, data["run_id"], data["fraction"], data["message"]) == (None, run_id, 0.5, "half of it")
+        with stream(served, f"job:{data['job_id']}") as own:
+            assert until(own, "progress")[-1][2] == data
+        (tmp_path / "go").touch()
+    assert ended(served, run_id) == "succeeded"
+    assert served.json(f"/v1/jobs/{data['job_id']}")["value"] == TRACE
+    said = next(one for one in served.json(f"/v1/runs/{run_id}/steps")["items"] if one["step"] == "said")
+    assert served.get(f"/v1/jobs/{said['jobs'][0]['job_id']}/logs").body.decode() == TRACE

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from detent.serve.events import LATE_MAX
 from tests.homes import RUN
 from tests.serve.served import ANSWER_SECONDS, Served, serving, start
 from tests.serve.worked import Worked, project
@@ -91,7 +92,7 @@ def test_a_stream_resumes_exactly_after_the_server_was_killed(place: Worked) -> 
         running = threading.Thread(target=place.run, args=("good.yaml",))
         running.start()
         seen = until(told, "job", status="running")
-        served.stop(signal.SIGKILL)
+        served.kill()
         seen += list(told)
     running.join()  # The run goes on: its own process owns the home now.
     with serving(place.played) as again:
@@ -171,3 +172,18 @@ def test_a_request_waits_for_the_end_of_a_run(place: Worked) -> None:
         running.join()
         assert answered["status"] == "failed"
         assert served.json("/v1/counts")["runs"] == {"failed": 1}
+
+
+def test_a_reader_that_keeps_up_is_told_of_much_that_is_committed_at_once(place: Worked) -> None:
+    items = [
+        {"task": {"target": "sums.py:add", "arguments": [number, 1], "priority": priority}}
+        for priority in ("normal", "high")
+        for number in range(200)
+    ]
+    with serving(place.played) as served, stream(served) as told:
+        assert next(told)[0] == "hello"
+        made = served.ask("POST", "/v1/jobs:batch", body=json.dumps({"items": items}).encode())
+        jobs = {one["job_id"] for one in made.json["items"]}
+        assert len(jobs) == len(items) > LATE_MAX
+        seen = [next(told) for _ in items]
+        assert {data["job_id"] for event, _, data in seen if event == "job"} == jobs

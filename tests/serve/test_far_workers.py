@@ -112,6 +112,30 @@ def test_a_stream_and_a_command_follow_a_job_that_runs_elsewhere(
     assert "first" not in out, "nothing comes twice"
 
 
+HALF = """\
+name: half
+params: {place: {type: string}}
+steps:
+  - {id: half, run: {python: "tasks:half", with: {place: {$param: place}}}}
+"""
+
+
+@pytest.mark.door("route GET /v1/events")
+def test_progress_of_a_task_elsewhere_is_told_to_those_who_follow_its_run_or_job(
+    served: Served, laboured: Laboured, worker: RemoteWorker, tmp_path: Path
+) -> None:
+    """Section 2.4"""
+    body = json.dumps({"contract": HALF, "params": {"place": str(tmp_path)}}).encode()
+    run_id = served.ask("POST", "/v1/runs", body=body).json["run_id"]
+    with stream(served, f"run:{run_id}") as told:
+        _, event_id, data = until(told, "progress")[-1]
+        assert (event_id, data["run_id"], data["fraction"], data["message"]) == (None, run_id, 0.5, "half of it")
+        with stream(served, f"job:{data['job_id']}") as own:
+            assert until(own, "progress")[-1][2] == data
+    (tmp_path / "go").touch()
+    assert ended(served, data["job_id"])["worker"].startswith(worker.worker_id)
+
+
 def test_the_enrolment_token_is_seen_neither_in_the_list_of_processes_nor_by_jobs(
     served: Served, laboured: Laboured, worker: RemoteWorker, tmp_path: Path
 ) -> None:

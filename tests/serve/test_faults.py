@@ -68,7 +68,7 @@ import detent.serve.server as server
 from detent.cli.app import run
 from detent.testing import CrashAt
 
-server.Parts = partial(server.Parts, crash_point=CrashAt("sealed", times=2))
+server.Parts = partial(server.Parts, crash_point=CrashAt("sealed", times=3))
 sys.exit(run(["serve", "--home", sys.argv[1], "--port", "0", "-o", "json", "--workers", "0"]))
 """
 

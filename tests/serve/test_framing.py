@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.serve.served import Served
+from tests.serve.served import Served, read_all
 
 HOST = b"Host: HOST\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST
@@ -142,6 +142,43 @@ def test_requests_that_follow_each_other_on_a_connection_are_each_answered(serve
 def test_more_requests_without_waiting_than_are_kept_end_the_connection(served: Served) -> None:
     answer = served.raw(sent(served, (GET + b"\r\n") * 500))
     assert 0 < answer.count(b"HTTP/1.1 200 ") < 500
+
+
+def test_a_large_head_that_arrives_in_pieces_is_read_like_one_that_arrives_at_once(served: Served) -> None:
+    """Its bytes count once, and the bytes of the request before it do not."""
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 2_000) for number in range(14))
+    filler = BODY + b" " * 20_000
+    with served.connect() as connection:
+        connection.sendall(sent(served, POST + b"Content-Length: %d\r\n\r\n" % len(filler) + filler))
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        for piece in (GET, fields[:10_000], fields[10_000:20_000], fields[20_000:], b"Connection: close\r\n\r\n"):
+            connection.sendall(sent(served, piece))
+        assert b"HTTP/1.1 200" in read_all(connection)
+
+
+def test_a_head_of_more_than_32_kib_in_pieces_is_refused(served: Served) -> None:
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 2_000) for number in range(17))
+    with served.connect() as connection:
+        for piece in (GET, fields[:17_000], fields[17_000:]):
+            connection.sendall(sent(served, piece))
+        assert read_all(connection).startswith(b"HTTP/1.1 431")
+
+
+def test_an_answer_is_written_whole_with_its_length_and_its_moment(served: Served) -> None:
+    said = served.raw(sent(served, GET + b"Connection: close\r\n\r\n"))
+    head, _, body = said.partition(b"\r\n\r\n")
+    fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+    assert (int(fields[b"content-length"]), fields[b"connection"]) == (len(body), b"close")
+    assert fields[b"date"].endswith(b" gmt")
+    assert b"transfer-encoding" not in fields
+
+
+def test_a_caller_that_waits_for_leave_to_send_its_body_gets_it(served: Served) -> None:
+    with served.connect() as connection:
+        connection.sendall(sent(served, POST + b"Expect: 100-continue\r\nContent-Length: 17\r\n\r\n"))
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(BODY)
+        assert connection.recv(12) == b"HTTP/1.1 200"
 
 
 def test_an_upgrade_is_not_taken_and_nothing_behind_it_is_read(served: Served) -> None:

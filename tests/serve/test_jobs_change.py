@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detent.canon import decode
-from detent.kernel.records import OPERATED
+from detent.kernel.records import OPERATED, TRANSITION
 from detent.owner.home import Home
 from detent.owner.wiring import Parts
 from tests.serve.keyed import key, post_as
@@ -145,10 +145,15 @@ def test_open_jobs_are_cancelled_together_if_they_are_as_many_as_expected(served
     queued = dry["matched"]
     assert (queued >= 5, dry["cancelled"], dry["dry_run"]) == (True, 0, True)
     assert post(served, "/v1/jobs:cancel", {"expected": queued - 1}).code == "CONFLICT"
-    before = batches(served)
+    home = Home(served.home)
+    with Parts().open_reader(home.ledger) as reader:
+        waiting = {row.job_id for row in reader.jobs(state="QUEUED") if row.tenant_id == "local"}
     done = post(served, "/v1/jobs:cancel", {"expected": queued, "reason": "cleared"})
     assert done.json == {"matched": queued, "cancelled": queued, "dry_run": False}
-    assert batches(served) == before + 1
+    with Parts().open_reader(home.ledger) as reader:
+        rows = [row for row in reader.records(0) if row.job_id in waiting and row.kind == TRANSITION]
+    assert ({row.job_id for row in rows}, len(waiting)) == (waiting, queued)
+    assert len({row.batch_no for row in rows}) == 1, "in one commit"
     assert served.json("/v1/jobs?state=queued")["items"] == []
     assert ("job.cancel", "open", "OK") in actions(served)
 
@@ -164,6 +169,23 @@ def test_a_retried_job_is_a_new_one_that_names_the_old(served: Served, document:
     assert ("job.retry", job_id, "OK") in actions(served)
     repeated = post(served, f"/v1/jobs/{job_id}/retry", {}, **{"Idempotency-Key": f"retry-{job_id}"})
     assert repeated.body == reply.body
+
+
+def test_a_job_that_was_read_before_is_told_as_it_is_now(served: Served) -> None:
+    """Lists and details are kept in memory: they go by the row, and nothing that is erased is told from memory."""
+    job_id = new_job(served, arguments=["told"], label="a private name")
+    listed = f"/v1/jobs?q={job_id}"
+    for _ in range(2):
+        assert served.json(listed)["items"][0]["state"] == "queued"
+        assert served.json(f"/v1/jobs/{job_id}")["label"] == "a private name"
+    post(served, f"/v1/jobs/{job_id}/cancel", {})
+    for _ in range(2):
+        assert served.json(listed)["items"][0]["state"] == "cancelled"
+        detail = served.json(f"/v1/jobs/{job_id}")
+        assert (detail["state"], detail["label"]) == ("cancelled", "a private name")
+    assert post(served, f"/v1/jobs/{job_id}/erase", {}).status == 200
+    for _ in range(2):
+        assert served.json(f"/v1/jobs/{job_id}")["label"] is None
 
 
 def test_an_erased_job_keeps_its_history_and_loses_its_content(served: Served) -> None:

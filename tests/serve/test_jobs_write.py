@@ -58,6 +58,17 @@ def test_a_task_is_durable_and_queued_when_it_is_answered(written: Served) -> No
     assert (job["state"], job["kind"], job["label"], job["max_retries"]) == ("queued", "task", "twice", 1)
 
 
+def test_the_queue_says_where_own_jobs_stand_and_since_when(written: Served) -> None:
+    first, last = (post(written, "/v1/jobs", task(label=f"queued {n}")).json["job_id"] for n in (1, 2))
+    queue = written.json("/v1/queue")
+    own = {one["job_id"]: one for one in queue["own"]}
+    assert own[first]["place"] < own[last]["place"] <= queue["waiting"]
+    assert own[first]["queued_at"] == written.json(f"/v1/jobs/{first}")["submitted_at"]
+    assert queue["pools"][0]["oldest_at"] <= own[first]["queued_at"]
+    assert (queue["rejected_per_minute"], queue["slots"], queue["slots_busy"]) == (0, 0, 0)
+    assert {"done", "waiting"}.isdisjoint(own), "those of another workspace"
+
+
 def test_the_principal_is_part_of_what_is_signed(written: Served) -> None:
     reply = post(written, "/v1/jobs", {"payload": CELL})
     assert reply.status == 202, reply.body

@@ -23,6 +23,10 @@ CANCEL = pytest.mark.door("route POST /v1/jobs/{job_id}/cancel")
 TURN = pytest.mark.door("route POST /v1/workers/{worker_id}/turn")
 SUBMIT = pytest.mark.door("route POST /v1/jobs")
 SETTINGS = """
+[leases.remote]
+ttl_ms = 300
+heartbeat_ms = 300
+
 [leases.brief]
 ttl_ms = 300
 heartbeat_ms = 300

@@ -185,6 +185,10 @@ def test_only_the_server_admin_sees_and_makes_workspaces(shared: Shared) -> None
     assert served.ask("PATCH", "/v1/workspaces/none", body=b"{}").code == "NOT_FOUND"
     (last,) = served.get("/v1/audit?server=true&action=workspace.change").json["items"]
     assert (last["object_id"], last["outcome"], last["workspace"]) == ("planned", "OK", None)
+    audit = f"/v1/audit?server=true&action=workspace.change&since={last['at']}"
+    assert served.json(audit)["items"] == [last]
+    assert served.json(f"{audit}&until={last['at']}")["items"] == []
+    assert served.get("/v1/audit?since=1794970399570").code == "VALIDATION_ERROR"
     assert served.get("/v1/audit?server=true", token=shared.keys["admin"]).code == "FORBIDDEN"
 
 

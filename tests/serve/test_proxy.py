@@ -63,7 +63,8 @@ def test_cookies_are_secure_where_the_proxy_speaks_tls(proxied: Served) -> None:
     assert "Secure" in marks
     assert not any(mark.startswith("Domain") for mark in marks)
     assert proxied.get("/v1/me", token=None, headers={**tls, "Cookie": cookie}).json["via"] == "session"
-    plain = {"Host": proxied.host, "Cookie": cookie.replace("__Host-", "")}
+    port = proxied.host.rpartition(":")[2]
+    plain = {"Host": proxied.host, "Cookie": cookie.replace("__Host-detent", f"detent-{port}")}
     assert proxied.get("/v1/me", token=None, headers=plain).status == 200
     assert proxied.get("/v1/me", token=None, headers={"Host": proxied.host, "Cookie": cookie}).status == 401
 
@@ -73,7 +74,7 @@ def test_what_is_forwarded_counts_only_from_the_proxy(shared: Any) -> None:
     headers = {"Remote-User": "ann", "X-Forwarded-For": "192.0.2.9", "X-Forwarded-Proto": "https"}
     assert shared.served.get("/v1/me", token=None, headers=headers).code == "UNAUTHENTICATED"
     reply = log_in(shared.served, link_of(shared.served), **{"X-Forwarded-Proto": "https"})
-    assert reply.headers["set-cookie"].startswith("detent=")
+    assert reply.headers["set-cookie"].startswith("detent-")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_tls_is_spoken_with_the_given_certificate(tmp_path: Path) -> None:
         own = {"Content-Type": "application/json", "Origin": served.told["url"]}
         status, cookie = ask("POST", "/v1/login", body, **own)
         assert status == 201
-        assert cookie.startswith("__Host-detent=")
+        assert cookie.startswith(f"__Host-detent-{served.told['url'].rpartition(':')[2]}=")
         with pytest.raises((OSError, http.client.HTTPException)):
             served.get("/healthz")  # Plain HTTP gets no answer.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from detent.canon import parse_digest
 from detent.canon.merkle import verify_consistency, verify_inclusion
+from detent.kernel import transition_key
 from detent.ledger.note import parse_head, parse_note
 from detent.serve.routes import ALL
 from tests.homes import RUN
@@ -87,6 +89,13 @@ def test_a_job_that_failed_is_read_with_its_error(worked: Served) -> None:
     assert (job["error"]["type"], job["error"]["message"]) == ("ValueError", "no such river")
     (attempt,) = worked.json(f"/v1/jobs/{job['job_id']}/attempts")["items"]
     assert (attempt["attempt"], attempt["status"], attempt["report"]) == (1, "failed", "here")
+    records = worked.json(f"/v1/jobs/{job['job_id']}/records")["items"]
+    assert attempt["report_digest"] == records[-1]["evidence"]["detail_digest"], "the record of its end names it"
+    assert re.fullmatch(r"[0-9a-f]{64}", attempt["signer"])
+    assert attempt["usage"]["memory_bytes_peak"] > 0
+    granting = next(one for one in records if one["fields"].get("dispatch"))
+    lease = transition_key("local", job["job_id"], 0, granting["fields"]["transition_seq"])
+    assert attempt["lease_id"] == lease.hex()
     explained = worked.json(f"/v1/jobs/{job['job_id']}/explain")
     assert explained["state"] == "failed"
     assert explained["now"][0].startswith("It failed at its first attempt")
@@ -124,6 +133,27 @@ def test_records_of_a_job_are_those_of_the_ledger(worked: Served) -> None:
     ]
     assert all(record["readable"] for record in records)
     assert worked.json(f"/v1/jobs/{job['job_id']}/artifacts") == {"items": []}
+
+
+def test_records_of_a_run_are_read_page_by_page(worked: Served) -> None:
+    run_id = run_of(worked, "doubles")
+    whole = worked.json(f"/v1/runs/{run_id}/records?limit=200")
+    kinds = [record["kind"] for record in whole["items"]]
+    assert (kinds[0], kinds[-1], whole["next"]) == ("run_started", "run_ended", None)
+    jobs = {one["job_id"] for one in worked.json(f"/v1/jobs?run={run_id}")["items"]}
+    assert {record["fields"]["job_id"] for record in whole["items"] if record["kind"] == "submitted"} == jobs
+    paged, cursor = [], ""
+    while True:
+        page = worked.json(f"/v1/runs/{run_id}/records?limit=2{cursor}")
+        assert len(page["items"]) <= 2
+        paged += page["items"]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert paged == whole["items"]
+    other = worked.get(f"/v1/runs/{run_of(worked, 'breaks')}/records?limit=2{cursor}")
+    assert other.status == 400, "a cursor belongs to one run"
+    assert worked.get("/v1/runs/nowhere/records").code == "UNKNOWN_RUN"
 
 
 def test_a_run_is_read_with_its_steps_and_its_graph(worked: Served) -> None:

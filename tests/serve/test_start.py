@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,11 @@ def test_without_its_extra_it_says_what_to_install(played: Played, tmp_path: Pat
         "import sys\n"
         "class Hidden:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name in ('starlette', 'uvicorn', 'httptools'):\n"
+        "        if name in ('uvicorn', 'httptools'):\n"
         "            raise ModuleNotFoundError(name)\n"
         "import importlib.util\n"
         "known = importlib.util.find_spec\n"
-        "hidden = ('starlette', 'uvicorn', 'httptools')\n"
+        "hidden = ('uvicorn', 'httptools')\n"
         "importlib.util.find_spec = lambda name, package=None: None if name in hidden else known(name, package)\n"
     )
     status, document, said = attempt(played, environment={"PYTHONPATH": str(tmp_path)})
@@ -186,7 +187,7 @@ def test_neither_the_package_nor_the_help_loads_the_server() -> None:
         "from detent.cli.app import run\n"
         "run(['--help'])\n"
         "run(['serve', '--help'])\n"
-        "found = {'starlette', 'uvicorn', 'httptools', 'pydantic', 'detent.serve'} & set(sys.modules)\n"
+        "found = {'uvicorn', 'httptools', 'pydantic', 'detent.serve'} & set(sys.modules)\n"
         "sys.exit(f'loaded {sorted(found)}' if found else 0)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -228,3 +229,24 @@ def test_a_connection_does_not_wait_for_receipts_between_the_pieces_of_an_answer
 
     with bound(Listening(port=0)) as listener:
         assert asyncio.run(accepted(listener))
+
+
+@pytest.mark.door("command: detent serve")
+def test_the_ledger_says_when_a_server_started_drained_and_stopped_and_that_its_settings_changed(
+    tmp_path: Path,
+) -> None:
+    played = play(tmp_path)
+    path = played.home.settings().path
+    before = sha256(path.read_bytes()).hexdigest()
+    assert start(played.home.path, played.environment).stop() == 0
+    path.write_text(path.read_text() + "\n# a remark\n")
+    after = sha256(path.read_bytes()).hexdigest()
+    served = start(played.home.path, played.environment)
+    listed = served.json("/v1/audit?server=true")["items"]
+    served.kill()
+    assert [one["action"] for one in reversed(listed)] == [
+        *("server.started", "server.drained", "server.stopped", "config.changed", "server.started")
+    ]
+    changed = next(one for one in listed if one["action"] == "config.changed")
+    assert changed["principal"] == "p_server"
+    assert changed["parameters"] == {"before": f"sha256:{before}", "after": f"sha256:{after}"}

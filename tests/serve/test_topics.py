@@ -67,6 +67,12 @@ def test_output_is_told_while_a_job_runs(tmp_path_factory: pytest.TempPathFactor
         assert offsets == sorted(set(offsets)), "each piece once"
 
 
+def test_a_stream_that_still_catches_up_changes_its_topics(worked: Served) -> None:
+    for _ in range(20):
+        with stream(worked, "jobs", last="0:0") as told:
+            assert change(worked, next(told)[2]["stream"], "runs") == (200, "")
+
+
 def test_the_queue_is_told_without_any_id(worked: Served) -> None:
     with stream(worked, "queue") as told:
         next(told)

@@ -23,17 +23,14 @@ from detent.store.content import ContentFiles
 from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
-from tests.serve.test_events import stream
+from tests.serve.test_events import stream, until
 
 pytestmark = pytest.mark.door("POST /v1/workers/{worker_id}/turn")
 
 
 @pytest.fixture(scope="module")
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
-    made = project(tmp_path_factory.mktemp("turns"))
-    with (made.home.path / "config.toml").open("a") as settings:
-        settings.write('\n[pools]\nlater = ["big"]\n')
-    return made
+    return project(tmp_path_factory.mktemp("turns"))
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +203,27 @@ def test_a_waiting_turn_gets_the_job_that_comes(served: Served, laboured: Labour
     assert grant.job_id == job_id
     worker.turn(reports=(worker.report(grant),))
     assert ended(served, job_id)["status"] == "succeeded"
+
+
+def test_a_job_is_leased_to_a_worker_that_waits_in_the_commit_that_submits_it(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    """So one job at a worker elsewhere is two commits: this one, and that of its report."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def is_leased_at_once() -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(worker.turn, worker.say(wanted=1, wait_ms=20_000))
+            job_id = queued(served, laboured, f"at-once-{worker.number}")
+            (one,) = waiting.result(ANSWER_SECONDS).grants
+        grant = Grant(*one.grant)
+        assert grant.job_id == job_id
+        worker.turn(reports=(worker.report(grant),))
+        submitted, leased, ended = served.json(f"/v1/jobs/{job_id}/records")["items"]
+        assert leased["batch_no"] < ended["batch_no"]
+        return bool(submitted["batch_no"] == leased["batch_no"])
+
+    eventually(is_leased_at_once, "the turn waited when the job came")
 
 
 def test_a_newer_turn_answers_the_one_that_waits(served: Served, worker: HandWorker) -> None:
@@ -478,6 +496,39 @@ def test_output_counts_for_a_watched_lease_of_the_worker_itself_and_once(
     assert served.get(path).body == b"", "the report counts"
 
 
+@pytest.mark.door("route GET /v1/events")
+def test_progress_counts_for_a_followed_lease_and_within_its_bounds(
+    served: Served, laboured: Laboured, worker: HandWorker
+) -> None:
+    job_id = queued(served, laboured)
+    grant = granted(worker, job_id)
+    beats = (Beat(job_id, grant.lease_id),)
+
+    def said(data: bytes) -> Log:
+        return Log(grant.lease_id, "progress", 0, data)
+
+    worker.turn(beats=beats, logs=(said(b'[0.1, "unasked"]'),))
+    with stream(served, f"job:{job_id}") as told:
+        assert next(told)[0] == "hello"
+        assert worker.turn(beats=beats, wait_ms=10_000).watch == (Watch.of_progress(grant.lease_id),)
+        wrong = (
+            b'[2, "over"]',
+            b"[0.2]",
+            b"not JSON",
+            b'[true, ""]',
+            b'{"fraction": 0.3}',
+            b'[0.3, "' + b"\xff" + b'"]',
+        )
+        worker.turn(beats=beats, logs=(*map(said, wrong), said(b'[0.5, "' + b"x" * 1_000 + b'"]')))
+        data = until(told, "progress")[-1][2]
+        assert (data["job_id"], data["fraction"], data["message"]) == (job_id, 0.5, "x" * 500)
+        worker.turn(beats=beats, logs=tuple(map(said, wrong)))
+        worker.turn(beats=beats, logs=(said(b'[1, "done"]'),))
+        assert until(told, "progress")[-1][2]["message"] == "done"
+    assert served.get(f"/v1/jobs/{job_id}/logs").body == b""
+    worker.turn(reports=(worker.report(grant),))
+
+
 WRONG: dict[str, Any] = {
     "boot": "short",
     "turn": -1,
@@ -503,69 +554,6 @@ def test_every_field_of_a_turn_is_checked(served: Served, worker: HandWorker, na
     reply = posted(served, worker, body, signed(worker, body))
     assert reply.status == 400
     assert name in reply.json["detail"]
-
-
-# -- placement -----------------------------------------------------------------------------------------------------------
-
-
-def refused_task(served: Served, **more: object) -> tuple[int, str, str]:
-    body = {"task": {"target": "tasks:note", "arguments": ["one", "/"], **more}}
-    reply = served.ask("POST", "/v1/jobs", body=json.dumps(body).encode())
-    return reply.status, reply.code, reply.json["detail"]
-
-
-def test_a_job_with_labels_goes_to_a_worker_that_has_them_and_holds_up_no_other(
-    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
-) -> None:
-    fast = HandWorker(served, tmp_path / "fast", enrolment(served, labels=["a100", "cuda"], pools=["gpu"]))
-    place = str(laboured.directory)
-    labelled = task(served, "tasks:note", "gpu", place, labels=["a100"], pool="gpu")
-    plain = queued(served, laboured)
-    worker.turn(reports=(worker.report(granted(worker, plain)),))
-    assert worker.turn(wanted=1).grants == (), "it has no labels"
-    assert worker.turn(wanted=1, labels=("a100",)).grants == (), "it is in no pool"
-    explained = served.json(f"/v1/jobs/{labelled}/explain")
-    assert "It waits for a worker elsewhere that offers pool gpu, label a100." in json.dumps(explained)
-    grant = granted(fast, labelled)
-    fast.turn(reports=(fast.report(grant),))
-    assert ended(served, labelled)["status"] == "succeeded"
-    served.ask("POST", f"/v1/workers/{fast.enrolled.worker_id}/retire")
-    status, code, detail = refused_task(served, labels=["a100"], pool="gpu")
-    assert (status, code) == (422, "NO_FEASIBLE_POOL")
-    assert "no worker of this workspace offers pool gpu" in detail
-
-
-def test_a_promised_pool_lets_jobs_wait_and_explain_says_what_is_missing(
-    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
-) -> None:
-    job_id = task(served, "tasks:note", "later", str(laboured.directory), pool="later", labels=["big"])
-    explained = json.dumps(served.json(f"/v1/jobs/{job_id}/explain"))
-    assert "is certified for pool later, label big" in explained
-    assert refused_task(served, pool="later", labels=["huge"])[1] == "NO_FEASIBLE_POOL"
-    certified = HandWorker(served, tmp_path / "late", enrolment(served, pools=["later", "other"], labels=["big"]))
-    assert refused(certified, certified.say(pool="gpu")) == "ENROLMENT_REFUSED"
-    assert certified.turn(wanted=1, pool="other").grants == (), "this start works in another pool"
-    grant = granted(certified, job_id)
-    certified.turn(reports=(certified.report(grant),))
-    assert ended(served, job_id)["status"] == "succeeded"
-    served.ask("POST", f"/v1/workers/{certified.enrolled.worker_id}/retire")
-
-
-def test_a_resource_that_only_a_worker_elsewhere_has_places_a_job_there(
-    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
-) -> None:
-    assert refused_task(served, resources={"tpu": 1})[1] == "NO_FEASIBLE_POOL"
-    other = HandWorker(served, tmp_path / "tpu")
-    other.turn(resources={"tpu": 2})
-    assert refused_task(served, resources={"tpu": 3})[1] == "NO_FEASIBLE_POOL"
-    job_id = task(served, "tasks:note", "tpu", str(laboured.directory), resources={"tpu": 2})
-    assert worker.turn(wanted=1).grants == ()
-    (one,) = other.turn(wanted=1, resources={"tpu": 2}).grants
-    grant = Grant(*one.grant)
-    assert grant.job_id == job_id
-    other.turn(reports=(other.report(grant),))
-    assert ended(served, job_id)["status"] == "succeeded"
-    served.ask("POST", f"/v1/workers/{other.enrolled.worker_id}/retire")
 
 
 # -- enrolment ----------------------------------------------------------------------------------------------------------

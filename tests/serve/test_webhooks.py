@@ -37,10 +37,22 @@ class Receiver:
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     """The statuses of the next answers; 204 behind them."""
+    test: int = 0
+    """Part of the address, so that a late delivery of the test before is not taken for one of this test."""
+
+    @property
+    def path(self) -> str:
+        return f"/hook?of={self.test}"
 
     @property
     def url(self) -> str:
-        return f"https://localhost:{self.port}/hook?of=tests"
+        return f"https://localhost:{self.port}{self.path}"
+
+    def begin(self) -> None:
+        """Forget what came, and take nothing more at the address that was used until now."""
+        self.test += 1
+        self.got.clear()
+        self.answers.clear()
 
     def events(self, kind: str) -> list[Any]:
         return [event for _, body in self.got if (event := json.loads(body))["type"] == kind]
@@ -53,8 +65,10 @@ def receiving(made: Certificates) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(told.answers.pop(0) if told.answers else 204)
+            is_own = self.path == told.path
+            if is_own:
+                told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(told.answers.pop(0) if is_own and told.answers else 204)
             self.send_header("location", "https://localhost:1/elsewhere")
             self.send_header("content-length", "0")
             self.end_headers()
@@ -106,8 +120,7 @@ class Place:
         return self.served.json("/v1/counts")["jobs"]
 
     def is_quiet(self) -> bool:
-        counts = self.counts()
-        return not counts.get("running", 0) and not counts.get("queued", 0)
+        return set(self.counts()) <= {"succeeded", "failed", "cancelled"}
 
     def run_job(self, target: str = "sums.py:add") -> str:
         reply = self.post("/v1/jobs", {"task": {"target": target, "arguments": [1, 2], "retries": 0}})
@@ -123,8 +136,7 @@ def place(shared_place: Place) -> Place:
     for hook in shared_place.served.json("/v1/webhooks")["items"]:
         assert shared_place.served.ask("DELETE", f"/v1/webhooks/{hook['hook_id']}").status == 204
     until(shared_place.is_quiet)
-    shared_place.receiver.got.clear()
-    shared_place.receiver.answers.clear()
+    shared_place.receiver.begin()
     return shared_place
 
 
@@ -263,6 +275,7 @@ def test_a_full_queue_is_told_once_although_the_queue_is_full(place: Place) -> N
     refused = [one["problem"]["code"] for one in told if "problem" in one]
     assert set(refused) == {"QUEUE_FULL"}
     place.post("/v1/jobs:batch", {"items": items})
+    assert place.served.json("/v1/queue")["rejected_per_minute"] >= len(refused) > 0
 
     until(lambda: len(place.receiver.events("queue.full")) == 1)
     (event,) = place.receiver.events("queue.full")
@@ -277,7 +290,7 @@ def test_a_ledger_that_does_not_verify_is_told(place: Place) -> None:
     place.run_job()
     place.hook("verify.failed")
     change = "UPDATE jobs SET tick = tick {} 1 WHERE job_no = (SELECT min(job_no) FROM jobs)"
-    with closing(sqlite3.connect(place.played.home.ledger, timeout=ANSWER_SECONDS)) as ledger:
+    with closing(sqlite3.connect(place.played.home.ledger_file, timeout=ANSWER_SECONDS)) as ledger:
         ledger.execute(change.format("+"))
         ledger.commit()
         assert place.post("/v1/ledger/verify", {}).status == 202

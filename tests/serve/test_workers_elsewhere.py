@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from detent.executor.own_targets import DELIVER
 from detent.inspect.audit import verify_home
 from detent.owner.home import Home
-from tests.serve.elsewhere import RemoteWorker, ended, remote_worker, task
+from tests.serve.elsewhere import RemoteWorker, ended, enrolment, remote_worker, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import ANSWER_SECONDS, Served, start
 from tests.serve.toxic import Fault, Toxic
@@ -80,14 +82,15 @@ def test_jobs_run_on_another_machine_over_a_bad_network_and_the_ledger_names_its
     """Nothing is lost, nothing is done twice, whatever happens to the answers."""
     words: list[str] = []
     with remote_worker(served, elsewhere, url=proxy.url) as worker:
-        for fault in (None, Fault.DROP, Fault.RESET, Fault.CUT, Fault.DELAY, Fault.BUFFER):
+        for fault in (None, Fault.DROP, Fault.RESET, Fault.CUT, Fault.DELAY, Fault.BUFFER, Fault.DUPLICATE):
             failed = proxy.failed
             proxy.fail(fault, times=3)
             new = [f"{fault}-{number}" for number in range(5)]
             jobs = submit(served, laboured, "note", *new)
             for job_id in jobs:
                 found = ended(served, job_id)
-                assert (found["status"], found["attempt"]) == ("succeeded", 1)
+                attempts = served.json(f"/v1/jobs/{job_id}/attempts")["items"]
+                assert (found["status"], found["attempt"]) == ("succeeded", 1), (fault, attempts)
             words += new
             assert sorted(line.split()[0] for line in laboured._lines("done.txt")) == sorted(words)
             assert fault is None or proxy.failed > failed
@@ -97,6 +100,62 @@ def test_jobs_run_on_another_machine_over_a_bad_network_and_the_ledger_names_its
         assert worker.end() == 0
     served.stop()
     verified(laboured, worker)
+
+
+def test_a_network_that_repeats_every_answer_loses_no_report(
+    served: Served, laboured: Laboured, elsewhere: Path, proxy: Toxic
+) -> None:
+    """A repeated answer comes before or behind the next turn: it is never taken for the answer to that one."""
+    proxy.fail(Fault.DUPLICATE, times=None)
+    with remote_worker(served, elsewhere, url=proxy.url) as worker:
+        for round_, proxy.again_seconds in enumerate((0.004, 0.01, 0.02, 0.1)):
+            for job_id in submit(served, laboured, "note", *(f"{round_}-{number}" for number in range(10))):
+                found = ended(served, job_id)
+                assert (found["status"], found["attempt"]) == ("succeeded", 1)
+        assert worker.end() == 0
+    assert len(laboured.done()) == 40
+
+
+SHIFTED = """\
+import time
+
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {seconds}
+time.time_ns = lambda: _time_ns() + {seconds} * 1_000_000_000
+"""
+
+
+def test_a_worker_whose_clock_is_a_day_off_does_its_jobs_at_the_servers_time(
+    served: Served, laboured: Laboured, elsewhere: Path, tmp_path: Path
+) -> None:
+    """Leases are durations; requests are signed with the server's time; a report's times lie between its grant and its end."""
+    workers: list[RemoteWorker] = []
+    for days in (1, -1):
+        clock, state = tmp_path / f"clock {days}", elsewhere / f"state {days}"
+        clock.mkdir()
+        (clock / "sitecustomize.py").write_text(SHIFTED.format(seconds=86_400 * days))
+        environment = {**served.environment, "PYTHONPATH": str(clock)}
+        worker = RemoteWorker(state, elsewhere, served.told["url"], environment)
+        workers.append(worker)
+        worker.start(enrolment(served)).wait_for("takes jobs")
+        try:
+            words = [f"day {days} {number}" for number in range(3)]
+            for job_id in submit(served, laboured, "note", *words):
+                found = ended(served, job_id)
+                assert (found["status"], found["attempt"]) == ("succeeded", 1)
+                assert found["submitted_at"] <= found["started_at"] <= found["finished_at"] <= _now()
+                (attempt,) = served.json(f"/v1/jobs/{job_id}/attempts")["items"]
+                assert found["submitted_at"] <= attempt["started_at"] <= attempt["finished_at"] <= _now()
+            assert worker.end() == 0
+        finally:
+            if worker.process is not None and worker.process.poll() is None:
+                worker.end(signal.SIGKILL)
+    served.stop()
+    verified(laboured, workers[-1])
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.999Z")
 
 
 @pytest.mark.slow
@@ -133,7 +192,7 @@ def test_a_killed_server_finds_its_worker_and_the_result_that_waited(
     with remote_worker(served, elsewhere, url=proxy.url) as worker:
         (job_id,) = submit(served, laboured, "wait", "held")
         eventually(lambda: laboured.begun() == ["held"], "the job runs")
-        served.stop(signal.SIGKILL)
+        served.kill()
         laboured.go()
         eventually(lambda: laboured.done() == ["held"], "the job ends while there is no server")
         server = serve(laboured, proxy)
@@ -195,7 +254,52 @@ def test_a_delivery_of_a_webhook_stays_beside_the_keys_that_sign_it(
 ) -> None:
     with remote_worker(served, elsewhere) as worker:
         job_id = task(served, DELIVER)
-        worker.wait_for(f"gave job {job_id} back: the worker cannot run this kind of job (KIND_UNSUPPORTED)")
         (other,) = submit(served, laboured, "note", "other")
         assert ended(served, other)["status"] == "succeeded"
-        eventually(lambda: served.json(f"/v1/jobs/{job_id}")["state"] == "queued", "the delivery waits again")
+        assert worker.end() == 0
+        found = served.json(f"/v1/jobs/{job_id}")
+        assert (found["state"], found["attempts"]) == ("queued", 0), "it was never offered"
+
+
+MAP = """\
+name: spread
+steps:
+  - id: spread
+    run: {map: {items: [1, 2, 3], compute: "meet:meet", commit: "jsonl:PLACE/out.jsonl", chunk: 1}}
+"""
+MEET = """\
+import os
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def meet(number):
+    open(f"PLACE/met-{number}", "w").close()
+    while not all(os.path.exists(f"PLACE/met-{one}") for one in (1, 2, 3)):
+        time.sleep(0.01)
+    return HERE
+"""
+
+
+def test_items_of_an_ordered_map_whose_code_was_sent_run_on_any_worker(
+    laboured: Laboured, elsewhere: Path, tmp_path: Path
+) -> None:
+    """Three items meet: one worker of the server's own drives and computes, two slots elsewhere compute the others."""
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    (sent / "spread.yaml").write_text(MAP.replace("PLACE", str(tmp_path)))
+    (sent / "meet.py").write_text(MEET.replace("PLACE", str(tmp_path)))
+    served = start(laboured.home.path, laboured.environment, "--workers", "1")
+    with remote_worker(served, elsewhere) as worker:
+        line = [sys.executable, "-m", "detent", "run", "spread.yaml", "--connect", served.told["url"], "-q"]
+        environment = {**laboured.environment, "DETENT_KEY": served.token}
+        ran = subprocess.run(
+            line, cwd=sent, env=environment, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        where = [json.loads(text) for text in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert sorted(one.startswith(str(worker.state)) for one in where) == [False, True, True]
+        assert worker.end() == 0
+    served.stop()
+    verified(laboured, worker)

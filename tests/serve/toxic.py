@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that does to answers what networks do: lose, delay, cut, reset, swallow and hold them back.
+"""A proxy between a client and a server that does to answers what networks and proxies do: lose, delay, cut, reset, swallow, repeat and hold them back.
 
 It passes bytes on as they are, on loopback, from a thread of its own. A fault is put on the next answers, one for each piece of bytes
 that the server sends:
@@ -23,6 +23,10 @@ BUFFER_SECONDS = 0.3
 """How long the server must be silent before what was held back is passed on."""
 
 
+AGAIN_SECONDS = 0.02
+"""Between an answer and its repetition: by then the client has read the first, and may have asked for more."""
+
+
 class Fault(Enum):
     """What happens to a piece of an answer."""
 
@@ -36,6 +40,8 @@ class Fault(Enum):
     """It never comes, and neither does anything behind it: the connection is half-open."""
     DELAY = "delay"
     """It comes late."""
+    DUPLICATE = "duplicate"
+    """It comes twice, as from a proxy that took one request for two."""
     BUFFER = "buffer"
     """It comes when the server has been silent for a while, together with everything before that."""
 
@@ -46,6 +52,7 @@ class Toxic:
     def __init__(self) -> None:
         self.target = 0
         self.delay_seconds = 0.5
+        self.again_seconds = AGAIN_SECONDS
         self.refuses = False
         """Whether new connections are closed at once, as by a server that is down behind its proxy."""
         self.accepted = 0
@@ -134,6 +141,9 @@ class Toxic:
                 fault = self._taken()
                 if fault is Fault.BUFFER:
                     piece += await _until_silent(reader)
+                elif fault is Fault.DUPLICATE:
+                    writer.write(piece)
+                    await asyncio.sleep(self.again_seconds)
                 elif fault is Fault.DELAY:
                     await asyncio.sleep(self.delay_seconds)
                 elif fault is Fault.STALL:

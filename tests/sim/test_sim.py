@@ -23,6 +23,7 @@ from tests.owner.homes import scratch_directory
 from tests.owner.rig import ORIGIN, first_trust
 from tests.sim.arrays import ArrayWorld
 from tests.sim.operators import OperatorWorld
+from tests.sim.remote import RemoteWorld
 from tests.sim.world import World
 
 STEPS = 150
@@ -99,6 +100,15 @@ def test_every_action_that_was_answered_is_recorded_and_workers_come_and_go_once
     verify(sqlite, directory)
     assert memory.operated
     sqlite.store.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS[:8] if len(SEEDS) > 1 else SEEDS)
+def test_no_two_workers_elsewhere_run_a_job_at_once_whatever_is_lost(seed: int, directory: Path) -> None:
+    """X-067, X-163, X-173: turns and answers lost, repeated and late, workers killed, servers started again."""
+    world = played_by(RemoteWorld, seed, None, steps=3 * STEPS)
+    verify(world, directory)
+    assert world.accepted or world.fenced, "a history without jobs elsewhere shows little"
+    assert world.repeated
 
 
 @pytest.mark.parametrize("seed", SEEDS[::4])

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from detent.store.api import Store
 from detent.store.memory import MemoryStore
+from detent.store.postgres.store import PostgresStore
 from detent.store.sqlite import SqliteStore
 from tests.store.ledgers import Ledger
 from tests.store.rows import ORIGIN, PARTITIONS, Writer
 from tests.store.vfs import FaultyVfs
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "memory":
         memory = MemoryStore.create(ORIGIN, PARTITIONS)
         yield Ledger(memory, lambda: memory)
         return
-    path = tmp_path / "ledger.db"
-    opened = [SqliteStore.create(path, ORIGIN, PARTITIONS)]
+    opened: list[SqliteStore | PostgresStore]
+    if request.param == "sqlite":
+        path = tmp_path / "ledger.db"
+        opened = [SqliteStore.create(path, ORIGIN, PARTITIONS)]
+        again: Callable[[], SqliteStore | PostgresStore] = partial(SqliteStore.open, path)
+    else:
+        address = request.getfixturevalue("postgres").address()
+        opened = [PostgresStore.create(address, ORIGIN, PARTITIONS)]
+        again = partial(PostgresStore.open, address)
 
     def second() -> Store:
-        opened.append(SqliteStore.open(path))
+        opened.append(again())
         return opened[-1]
 
     yield Ledger(opened[0], second)

@@ -11,6 +11,7 @@ import pytest
 from detent.errors import DetentError
 from detent.store.api import Store
 from detent.store.memory import MemoryStore
+from detent.store.postgres.store import PostgresStore
 from detent.store.sqlite import SqliteStore
 from tests.store.rows import everything
 
@@ -19,7 +20,7 @@ from tests.store.rows import everything
 class Ledger:
     """A ledger under test, and the way to another handle on it."""
 
-    store: MemoryStore | SqliteStore
+    store: MemoryStore | SqliteStore | PostgresStore
     second: Callable[[], Store]
 
 

@@ -1,4 +1,4 @@
-"""Whatever is done to it, in whatever order, the SQLite store answers as memory does."""
+"""Whatever is done to them, in whatever order, the stores answer as memory does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detent.errors import DetentError, InvariantBroken
@@ -22,8 +22,10 @@ from detent.store.api import (
     WorkRow,
 )
 from detent.store.memory import MemoryStore
+from detent.store.postgres.store import PostgresStore
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import Options
+from tests.postgres_server import Server
 from tests.store.rows import (
     Writer,
     content,
@@ -155,15 +157,27 @@ def answer(act: Act, store: Store, writers: list[Writer]) -> object:
 def test_sqlite_answers_as_memory_does(acts: list[Act]) -> None:
     """PIPE-065"""
     with tempfile.TemporaryDirectory() as directory:
-        memory = MemoryStore.create("origin", 2)
         path = Path(directory) / "ledger.db"
-        sqlite = SqliteStore.create(path, "origin", 2, _options=Options(synchronous="OFF"))
-        try:
-            memory_writers = [Writer(memory, partition) for partition in range(2)]
-            sqlite_writers = [Writer(sqlite, partition) for partition in range(2)]
-            for act in acts:
-                assert answer(act, sqlite, sqlite_writers) == answer(act, memory, memory_writers), act
-                assert everything(sqlite) == everything(memory), act
-            assert sqlite.damage() == []
-        finally:
-            sqlite.close()
+        store = SqliteStore.create(path, "origin", 2, _options=Options(synchronous="OFF"))
+        assert_alike(store, acts)
+
+
+@settings(max_examples=15)  # Each makes a schema of its own.
+@given(acts=st.lists(ACTS, max_size=12))
+def test_postgres_answers_as_memory_does(postgres: Server, acts: list[Act]) -> None:
+    """PIPE-065"""
+    assert_alike(PostgresStore.create(postgres.address(), "origin", 2), acts)
+
+
+def assert_alike(store: SqliteStore | PostgresStore, acts: list[Act]) -> None:
+    """Do the same to a store and to the one in memory."""
+    memory = MemoryStore.create("origin", 2)
+    try:
+        memory_writers = [Writer(memory, partition) for partition in range(2)]
+        store_writers = [Writer(store, partition) for partition in range(2)]
+        for act in acts:
+            assert answer(act, store, store_writers) == answer(act, memory, memory_writers), act
+            assert everything(store) == everything(memory), act
+        assert store.damage() == []
+    finally:
+        store.close()

@@ -22,7 +22,9 @@ from detent.store.api import (
     TreeHeadRow,
 )
 from detent.store.memory import MemoryStore
+from detent.store.postgres.store import PostgresStore
 from detent.store.sqlite import SqliteStore
+from tests.postgres_server import Server
 from tests.store.ledgers import Ledger
 from tests.store.rows import (
     ORIGIN,
@@ -44,7 +46,7 @@ from tests.store.rows import (
 # The shape of the protocol
 
 
-@pytest.mark.parametrize("implementation", [MemoryStore, SqliteStore])
+@pytest.mark.parametrize("implementation", [MemoryStore, SqliteStore, PostgresStore])
 def test_a_store_has_every_operation_of_the_protocol_with_the_same_arguments(implementation: type) -> None:
     operations = {name for name in dir(Store) if not name.startswith("_")}
     assert {"append", "take_ownership", "head", "records", "job_heads"} <= operations
@@ -88,10 +90,12 @@ def test_a_new_ledger_is_empty_and_has_no_owner(store: Store) -> None:
 
 @pytest.mark.parametrize(("origin", "partitions"), [("", 1), ("origin", 0), ("origin", 65_537)])
 def test_a_ledger_without_a_name_or_with_impossible_partitions_is_refused(
-    tmp_path: Path, origin: str, partitions: int
+    tmp_path: Path, postgres: Server, origin: str, partitions: int
 ) -> None:
     with pytest.raises(InvalidInput):
         MemoryStore.create(origin, partitions)
+    with pytest.raises(InvalidInput):
+        PostgresStore.create(postgres.address(), origin, partitions)
     with pytest.raises(InvalidInput):
         SqliteStore.create(tmp_path / "ledger.db", origin, partitions)
     assert list(tmp_path.iterdir()) == []

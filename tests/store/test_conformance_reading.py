@@ -68,7 +68,10 @@ def test_records_are_found_by_kind_within_a_partition(store: Store) -> None:
     Writer(store, 0).append([note("owner_epoch"), submitted("a"), note("owner_epoch")], [job("a")])
     Writer(store, 1).append([note("owner_epoch"), submitted("b")], [job("b")])
     assert [record.position for record in store.records_of_kind(0, "owner_epoch")] == [0, 2]
+    assert [record.position for record in store.records_of_kind(0, "owner_epoch", 1)] == [2]
+    assert list(store.records_of_kind(0, "owner_epoch", 3)) == []
     assert [record.job_id for record in store.records_of_kind(1, "submitted")] == ["b"]
+    assert list(store.records_of_kind(1, "submitted", 9)) == []
     assert [record.position for record in store.records_of_kind(1, "owner_epoch")] == [0]
     assert list(store.records_of_kind(0, "trust_changed")) == []
     assert list(store.records_of_kind(0, "transition")) == []
@@ -195,6 +198,11 @@ def test_jobs_and_runs_are_found_by_the_beginning_of_their_ids(writer: Writer, s
     assert [row.run_id for row in store.runs_prefixed("tenant", "ab", limit=10)] == ["ab-r"]
     assert [row.run_id for row in store.runs_prefixed("tenant", "", after="ab-r", limit=10)] == ["b-r"]
     assert store.runs_prefixed("other", "ab", limit=10) == []
+    last = store.last_run_prefixed("tenant", "")
+    assert last is not None
+    assert last.run_id == "b-r"
+    assert store.last_run_prefixed("tenant", "ab") == store.run("ab-r")
+    assert store.last_run_prefixed("other", "ab") is store.last_run_prefixed("tenant", "ac") is None
 
 
 def test_a_page_has_one_tenants_runs_newest_first(writer: Writer, store: Store) -> None:

@@ -394,3 +394,30 @@ def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_i
     assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted(
         [of_the_living, "new-0123456789abcdef"]
     )
+
+
+class TwoDisks(DiskFiles):
+    """A directory of content on another disk than what is uploaded."""
+
+    def __init__(self, content: Path) -> None:
+        self._content = content
+
+    def rename(self, source: Path, target: Path) -> None:
+        if source.is_relative_to(self._content) != target.is_relative_to(self._content):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        super().rename(source, target)
+
+
+def test_a_file_of_another_disk_is_copied_and_one_that_changed_meanwhile_is_not(tmp_path: Path) -> None:
+    content = ContentFiles(tmp_path / "content", files=TwoDisks(tmp_path / "content"))
+    data = os.urandom(3 * BUFFER_BYTES)
+    uploaded = tmp_path / "uploaded"
+    uploaded.write_bytes(data)
+    content.adopt(uploaded, digest(data))
+    assert content.get(digest(data)) == data
+    assert not uploaded.exists()
+    uploaded.write_bytes(b"other")
+    with pytest.raises(InvalidInput):
+        content.adopt(uploaded, digest(b"another"))
+    assert content.get(digest(b"another")) is None
+    assert [path for path in (tmp_path / "content").rglob("*") if path.is_file()] == [content.path(digest(data))]

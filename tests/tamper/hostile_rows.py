@@ -161,7 +161,7 @@ def findings(directory: Path, values: list[str], commands: list[str], tables: li
     os.environ["XDG_STATE_HOME"] = str(played.state)
     os.environ["DETENT_DEBUG"] = ""
     os.chdir(directory)
-    ledger, whole = played.home.ledger, directory / "whole.db"
+    ledger, whole = played.home.ledger_file, directory / "whole.db"
     with editor(ledger) as database:
         database.execute(BESIDE)
     shutil.copy(ledger, whole)

@@ -86,7 +86,7 @@ def test_an_owner_refuses_a_changed_schema_by_itself(done: Project) -> None:
     """X-196: commands look at the home first; the owner does not rely on that."""
     edit(done, TRIGGER)
     with pytest.raises(StoreCorrupt, match="planted"):
-        SqliteStore.open(done.home.ledger)
+        SqliteStore.open(done.home.ledger_file)
 
 
 def test_a_home_opens_again_when_the_planted_object_is_dropped(done: Project) -> None:

@@ -16,7 +16,7 @@ TENANT = "tenant-a"
 
 def submission(home: TemporaryHome, job_id: str, *, max_retries: int = 0) -> Submit:
     """Submit an ordinary job."""
-    reader = SqliteStore.open_reader(home.home.ledger)
+    reader = SqliteStore.open_reader(home.home.ledger_file)
     try:
         trust = load_trust(reader, home.home.settings())
         key = signing_key(home.home, trust, "manifest", 1)
@@ -42,7 +42,7 @@ def claim(session: Session) -> Grant:
 
 def state(home: TemporaryHome, job_id: str) -> str | None:
     """A job's state on the ledger."""
-    reader = SqliteStore.open_reader(home.home.ledger)
+    reader = SqliteStore.open_reader(home.home.ledger_file)
     try:
         row = reader.job(job_id)
     finally:

@@ -96,11 +96,22 @@ def test_the_crew_is_woken_only_for_what_it_does_not_hear_otherwise(rig: Rig, mo
     assert woken == ["rouse", "look"]  # For what waits in the queue.
 
 
-class Losing:
+class Through:
+    """A session that a test stands before."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+
+    def partition(self, name: str) -> int:
+        return self._work.session.partition(name)
+
+
+class Losing(Through):
     """A session whose first answers are lost after everything was done."""
 
     def __init__(self, work: Runtime, losses: int, error: type[BaseException] = OutcomeUnknown) -> None:
-        self._work, self._losses, self._error = work, losses, error
+        super().__init__(work)
+        self._losses, self._error = losses, error
         self.asked: list[list[str]] = []
 
     def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
@@ -111,11 +122,12 @@ class Losing:
         return answers
 
 
-class Closing:
+class Closing(Through):
     """A session during whose answer the supervisor ends."""
 
     def __init__(self, work: Runtime, claim_ahead: ClaimAhead) -> None:
-        self._work, self._claim_ahead = work, claim_ahead
+        super().__init__(work)
+        self._claim_ahead = claim_ahead
 
     def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
         answers = self._work.session.ask(commands, **beside)
@@ -123,11 +135,12 @@ class Closing:
         return answers
 
 
-class Meanwhile:
+class Meanwhile(Through):
     """A session beside whose requests the supervisor goes on, before they are decided and after."""
 
     def __init__(self, work: Runtime, meanwhile: Callable[[], None]) -> None:
-        self._work, self._meanwhile = work, meanwhile
+        super().__init__(work)
+        self._meanwhile = meanwhile
 
     def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
         self._meanwhile()
@@ -221,11 +234,12 @@ def look(work: Runtime) -> None:
     work.supervisor._step()
 
 
-class Decided:
+class Decided(Through):
     """A session between whose decisions and answers the supervisor goes on."""
 
     def __init__(self, work: Runtime, meanwhile: Callable[[], None]) -> None:
-        self._work, self._meanwhile = work, meanwhile
+        super().__init__(work)
+        self._meanwhile = meanwhile
 
     def ask(self, commands: Sequence[Command], **beside: Any) -> Sequence[Answer]:
         answers = self._work.session.ask(commands, **beside)
@@ -406,7 +420,7 @@ def test_a_full_queue_is_asked_again_for_what_has_left_it(rig: Rig, monkeypatch:
     assert answered(claim_ahead, left) == ["QUEUE_FULL"] * 14
     assert refusals(work) == 15  # One was asked for, in case that others have made room.
     (claimed,) = work.session.ask([Claim(0, work.supervisor.identity, 10)])
-    claim_ahead.leased(len(claimed.grants))
+    claim_ahead.leased(claimed.grants)
     assert answered(claim_ahead, left) == [None] * 10 + ["QUEUE_FULL"] * 4
     assert refusals(work) == 15
     claim_ahead.offer(1)

@@ -41,7 +41,7 @@ def test_output_is_shown_while_a_sandboxed_step_runs(rig: Rig) -> None:
     run_id = handle.open()
     ended = in_thread(handle.run)
     eventually(lambda: bool(live_jobs(rig.home.path)), "it has not begun")
-    with closing(SqliteStore.open_reader(rig.home.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(rig.home.home.ledger_file)) as reader:
         follower = Follower(reader, Content(reader, rig.home.home.content_files()), rig.home.path, [], run_id=run_id)
         shown: list[tuple[str | None, bytes]] = []
 
@@ -64,7 +64,7 @@ def test_output_is_shown_while_a_sandboxed_step_runs(rig: Rig) -> None:
 def test_nothing_is_shown_twice_when_the_report_comes(rig: Rig) -> None:
     work = rig.pool(workers=1)
     result = rig.handle(work, CELL % "False").run()
-    with closing(SqliteStore.open_reader(rig.home.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(rig.home.home.ledger_file)) as reader:
         content = Content(reader, rig.home.home.content_files())
         follower = Follower(reader, content, rig.home.path, [], run_id=result.run_id)
         assert [piece.data for piece in follower.poll() if piece.data] == [b"hello\nbye\n"]

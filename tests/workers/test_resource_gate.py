@@ -118,7 +118,7 @@ def test_explain_tells_what_a_step_takes_and_that_it_waits_for_it(rig: Rig, tmp_
     eventually(lambda: Path(f"{gate}.begun").exists(), "not begun")
 
     def told(job_id: str) -> tuple[bool, tuple[str, ...]]:
-        with closing(SqliteStore.open_reader(rig.home.home.ledger)) as reader:
+        with closing(SqliteStore.open_reader(rig.home.home.ledger_file)) as reader:
             view = job_view(reader, job_id)
             assert view is not None
             taken = taken_by(reader, Content(reader, rig.home.home.content_files()), view, rig.home.path)
@@ -143,6 +143,6 @@ def test_explain_of_a_run_tells_what_its_steps_take(rig: Rig) -> None:
             resources: {cpu: 2}
         """
     )
-    with closing(SqliteStore.open_reader(rig.home.home.ledger)) as reader:
+    with closing(SqliteStore.open_reader(rig.home.home.ledger_file)) as reader:
         told = explain_run(reader, Content(reader, rig.home.home.content_files()), result.run_id)
     assert told.steps[0].lines[-1] == "Each attempt takes 2 cpu of what there is."

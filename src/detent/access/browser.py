@@ -21,6 +21,7 @@ IDLE_MS: Final = 12 * 3_600_000
 LIFE_MS: Final = 7 * 24 * 3_600_000
 SECRET_BYTES: Final = 32
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT: Final = re.compile(r":([0-9]{1,5})$")
 _VALUE: Final = re.compile(r"[0-9a-f]{64}")
 _SESSION: Final = b"detent/session/v1\0"
 _CSRF: Final = b"detent/csrf/v1\0"
@@ -38,14 +39,18 @@ class Asked:
     streams: bool
 
 
-def cookie_name(*, secure: bool) -> str:
-    """The name of the cookie. The prefix makes browsers insist on TLS, on this host and on the whole of it."""
-    return SECURE_COOKIE if secure else COOKIE
+def cookie_name(host: str | None, *, secure: bool) -> str:
+    """The name of the cookie at the address of a ``Host`` field, with its port: browsers share cookies between all ports of a host.
+
+    The prefix makes browsers insist on TLS, on this host and on the whole of it.
+    """
+    port = _PORT.search(host or "")
+    return f"{SECURE_COOKIE if secure else COOKIE}{'' if port is None else f'-{port[1]}'}"
 
 
-def cookie_value(header: str | None, *, secure: bool) -> str | None:
+def cookie_value(header: str | None, host: str | None, *, secure: bool) -> str | None:
     """The session's secret in a ``Cookie`` header; None where there is none, or more than one."""
-    wanted = cookie_name(secure=secure)
+    wanted = cookie_name(host, secure=secure)
     found = [
         value.strip()
         for name, _, value in (part.partition("=") for part in (header or "").split(";"))
@@ -54,10 +59,10 @@ def cookie_value(header: str | None, *, secure: bool) -> str | None:
     return found[0] if len(found) == 1 and _VALUE.fullmatch(found[0]) else None
 
 
-def set_cookie(value: str, *, secure: bool) -> str:
+def set_cookie(value: str, host: str | None, *, secure: bool) -> str:
     """The ``Set-Cookie`` of a new session; an empty value ends it."""
     age = LIFE_MS // 1_000 if value else 0
-    parts = [f"{cookie_name(secure=secure)}={value}", "Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={age}"]
+    parts = [f"{cookie_name(host, secure=secure)}={value}", "Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={age}"]
     return "; ".join([*parts, *(["Secure"] if secure else [])])
 
 

@@ -38,7 +38,9 @@ QUOTAS: Final = frozenset(
 """What a workspace can have a number of its own for; the settings say the rest."""
 QUOTA_MAX: Final = 2**53 - 1
 WORKSPACE_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
-RESERVED: Final = frozenset({"p_local", "p_server", "p_webhooks"})
+SERVER: Final = "p_server"
+"""The principal of what a server does in its own name."""
+RESERVED: Final = frozenset({"p_local", SERVER, "p_webhooks"})
 """Principals that the server itself acts as, or for the user of the home: none of them is a member."""
 PRINCIPAL_PATTERN: Final = r"^p_[A-Za-z0-9]{1,40}$"
 
@@ -186,6 +188,11 @@ def change_workspace(
 def local_principal(credential_id: str, workspace: str = LOCAL) -> Principal:
     """The user whose home it is, who may do everything in every workspace."""
     return Principal("p_local", credential_id, workspace, ROLES["server_admin"])
+
+
+def server_principal(workspace: str | None) -> Principal:
+    """The server itself, which records what it notices."""
+    return Principal(SERVER, SERVER, workspace or "", frozenset())
 
 
 def _public_key(public_key: bytes) -> bytes:

@@ -16,6 +16,8 @@ Networks = Sequence[IPv4Network | IPv6Network]
 
 def is_proxy(peer: str, networks: Networks) -> bool:
     """Whether an address is one of the proxies."""
+    if not networks:
+        return False
     try:
         address = ip_address(peer)
     except ValueError:

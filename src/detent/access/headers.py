@@ -10,7 +10,8 @@ from typing import Final
 from detent.canon import sha256
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::([0-9]{1,5}))?")
-_PATH: Final = re.compile(r"[A-Za-z0-9._:/-]*")
+_UNFIT: Final = re.compile(rb"[^A-Za-z0-9._:~-]")
+_PART: Final = re.compile(r"[A-Za-z0-9._:~/-]*")
 _QUALITY: Final = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _RANGE: Final = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -18,14 +19,13 @@ PATH_CHARS_MAX: Final = 2_048
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
-def host_is_allowed(values: Iterable[str], allowed: Iterable[str], scheme: str) -> bool:
-    """Whether a request names exactly one host, and one of those that the server answers for.
+def host_is_allowed(value: str, allowed: Iterable[str], scheme: str) -> bool:
+    """Whether a ``Host`` header names one host, and one of those that the server answers for.
 
     A page that a browser loaded from elsewhere can point its own name at this server (DNS rebinding); the name gives it away.
     An allowed host without a port stands for the scheme's own port.
     """
-    given = list(values)
-    found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    found = _HOST.fullmatch(value)
     if found is None:
         return False
     named = (found[1].lower().rstrip("."), found[2] or _DEFAULT_PORTS[scheme])
@@ -42,25 +42,29 @@ def path_fault(raw: str, decoded: str) -> str | None:
     """Why a path cannot name anything here, or None. Nothing is normalised: a path is taken as it is, or not at all."""
     if len(raw) > PATH_CHARS_MAX:
         return f"the path has more than {PATH_CHARS_MAX} characters"
-    if raw.count("/") != decoded.count("/"):
-        return "the path has an encoded slash"
-    if not _PATH.fullmatch(decoded):
+    if not _PART.fullmatch(decoded):
         return "the path has a character that no id has: ids consist of letters, digits and . _ : -"
     return None
 
 
-def accepts(header: str | None, media_type: str) -> bool:
-    """Whether an ``Accept`` header allows a media type; the most specific range that matches counts."""
+def path_part(name: str) -> str:
+    """An id as one part of a path: the slash in the id of a job that an ordered run named does not divide the path."""
+    return _UNFIT.sub(lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
+
+
+def quality(header: str | None, media_type: str) -> float:
+    """How much an ``Accept`` header likes a media type, 0 for not at all; the most specific range that matches counts."""
     if header is None or not header.strip():
-        return True
+        return 1.0
     major = media_type.partition("/")[0]
-    best: tuple[int, bool] = (-1, False)
+    best: tuple[int, float] = (-1, 0.0)
     for part in header.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
         ranks = {"*/*": 0, f"{major}/*": 1, media_type: 2}
         if kind in ranks and ranks[kind] >= best[0]:
             weights = [word[2:].strip() for word in parameters if word.startswith("q=")]
-            best = (ranks[kind], not weights or (bool(_QUALITY.fullmatch(weights[0])) and float(weights[0]) > 0))
+            valid = bool(weights) and _QUALITY.fullmatch(weights[0]) is not None
+            best = (ranks[kind], 1.0 if not weights else float(weights[0]) if valid else 0.0)
     return best[1]
 
 
@@ -86,6 +90,11 @@ def matches(if_none_match: str | None, tag: str) -> bool:
         return False
     known = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
     return "*" in known or tag.removeprefix("W/") in known
+
+
+def readable_traceparent(traceparent: str | None) -> str | None:
+    """A `traceparent` as it was sent, if it can be read."""
+    return traceparent if trace_id_of(traceparent) is not None else None
 
 
 def trace_id_of(traceparent: str | None) -> str | None:

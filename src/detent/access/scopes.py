@@ -10,7 +10,7 @@ from typing import Final
 PUBLIC: Final = "public"
 """The scope of a route that needs no credential. A route says so; it is never the default."""
 ANY: Final = "any"
-"""The scope of a route for every valid credential: it tells a caller about itself."""
+"""The scope of a route for every valid credential: it tells a caller about itself, or what every caller may know."""
 
 WORKER: Final = "worker"
 """The scope of a route that a worker asks by a signed request; what it may see is what its leases name."""
@@ -36,6 +36,9 @@ _SERVER: Final = frozenset({"workers:write", "metrics:read", "server:audit", "se
 SCOPES: Final = READ | _SUBMIT | _CODE | _CANCEL_OWN | _OPERATE | _AUDIT | _ADMIN | _SERVER
 """Every scope there is."""
 
+LOOKING: Final = READ | _AUDIT | {"metrics:read", "server:audit"}
+"""What changes nothing: all that a server allows which only shows a home."""
+
 ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "viewer": READ,
@@ -51,6 +54,12 @@ ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 def own_scope(scope: str) -> str | None:
     """The scope that allows the same for what the principal submitted itself; None where there is none."""
     return f"{scope}-own" if f"{scope}-own" in SCOPES else None
+
+
+def roles_hint(scope: str) -> str:
+    """Which keys allow what a scope stands for, for someone whose own does not."""
+    roles = [role for role, scopes in ROLES.items() if scope in scopes]
+    return f"it takes a key of the role {' or '.join(roles)}: `detent keys create NAME --role {roles[0]}`"
 
 
 def with_implied(scopes: frozenset[str]) -> frozenset[str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from detent.canon import DIGEST_BYTES, NotCanonical, decode, encode
+from detent.canon.grammar import LABEL, LABEL_HINT
 from detent.canon.show import show
 from detent.errors import InvalidInput
 
@@ -43,11 +44,10 @@ TEXT_BYTES_MAX: Final = 1_000
 TURN_MAX: Final = 2**53
 DIRECTIVES: Final = frozenset({"drain", "upgrade", "retire"})
 STREAMS: Final = ("stdout", "stderr")
+PROGRESS: Final = "progress"
 _BOOT: Final = re.compile(r"[0-9a-f]{16}")
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-_NAME: Final = re.compile(LABEL_PATTERN.removesuffix("$"))
-_NAMED: Final = "a name of letters, digits, dots, dashes and underscores, at most 100"
+_NAMED: Final = f"a name of {LABEL_HINT}"
 LABELS_MAX: Final = 64
 
 
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a watched job has printed to a stream, from an offset on."""
+    """What a watched job has printed to a stream, from an offset on; or how far it is, as JSON: a share from 0 to 1 and a message."""
 
     lease_id: bytes
     stream: str
@@ -77,11 +77,25 @@ class Log(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """A lease whose output is looked at now, and how much of it the server has."""
+    """A lease whose output is looked at now, and how much of it the server has.
+
+    A row whose sizes are both the largest asks for the progress of the job and for no output: servers and workers that know nothing of
+    progress neither send nor miss any.
+    """
 
     lease_id: bytes
     stdout_bytes: int
     stderr_bytes: int
+
+    @classmethod
+    def of_progress(cls, lease_id: bytes) -> Watch:
+        """The row that asks for the progress of a job."""
+        return cls(lease_id, TURN_MAX, TURN_MAX)
+
+    @property
+    def is_of_progress(self) -> bool:
+        """Whether it asks for progress."""
+        return self.stdout_bytes == self.stderr_bytes == TURN_MAX
 
 
 ENDS: Final = frozenset(
@@ -362,9 +376,11 @@ _TURN_1: Final[Mapping[str, Check]] = {
 }
 _TURN: Final[Mapping[str, Check]] = {
     **_TURN_1,
-    "logs": _many(_row(Log._make, _LEASE, _one_of(STREAMS), _integer(TURN_MAX), _bytes(LOG_BYTES_MAX)), LOGS_MAX),
-    "pool": _optional(_matching(_NAME, _NAMED)),
-    "labels": _many(_matching(_NAME, _NAMED), LABELS_MAX),
+    "logs": _many(
+        _row(Log._make, _LEASE, _one_of((*STREAMS, PROGRESS)), _integer(TURN_MAX), _bytes(LOG_BYTES_MAX)), LOGS_MAX
+    ),
+    "pool": _optional(_matching(LABEL, _NAMED)),
+    "labels": _many(_matching(LABEL, _NAMED), LABELS_MAX),
 }
 _GRANT: Final = (
     *(_ID, _ID, _optional(_ID), _integer(2**63), _integer(2**63), _LEASE, _integer(2**64), _ID, _digest, _digest),

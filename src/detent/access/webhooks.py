@@ -20,9 +20,9 @@ from typing import Any, Final
 from detent.access.state import OK
 from detent.canon import SigningKey
 
-EVENTS: Final = ("job.ended", "run.ended", "worker.lost", "queue.full", "verify.failed")
+EVENTS: Final = ("job.ended", "run.ended", "worker.lost", "worker.mismatch", "queue.full", "verify.failed")
 """What a hook can ask for: the end of a job that was submitted alone, the end of a run, and what a server notices (`ALERTS`)."""
-ALERTS: Final = frozenset({"worker.lost", "queue.full", "verify.failed"})
+ALERTS: Final = frozenset({"worker.lost", "worker.mismatch", "queue.full", "verify.failed"})
 """Actions that a server records in its own name, each an event of the same name."""
 HOOKS_MAX: Final = 50
 """Hooks of one workspace."""

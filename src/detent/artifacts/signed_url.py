@@ -40,7 +40,7 @@ SECRET_BYTES_MIN: Final = 32
 QUERY_CHARS_MAX: Final = 4096
 
 _HOST: Final = pattern(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?")
-_PATH: Final = pattern(r"(?:/[A-Za-z0-9_~:@=-][A-Za-z0-9._~:@=-]{0,255}){1,16}")
+_PATH: Final = pattern(r"(?:/[A-Za-z0-9_~:@=-](?:[A-Za-z0-9._~:@=-]|%2F){0,255}){1,16}")
 _KEY_ID: Final = pattern(r"[a-z0-9][a-z0-9-]{0,31}")
 _NUMBER: Final = pattern(r"[1-9][0-9]{0,12}")
 _SIGNATURE: Final = pattern(r"[0-9a-f]{64}")
@@ -196,7 +196,7 @@ def _access_fault(access: Access) -> str | None:
     if type(access.host) is not str or _HOST.fullmatch(access.host) is None or ".." in access.host:
         return "the host must be a lower-case ASCII name, with a port if there is one"
     if type(access.path) is not str or _PATH.fullmatch(access.path) is None:
-        return "the path must be plain segments without escapes, dots in front or empty ones"
+        return "the path must be plain segments without escapes but %2F, dots in front or empty ones"
     if type(access.expires_s) is not int or not 0 < access.expires_s <= EXPIRES_S_MAX:
         return f"the expiry must be a second from 1 to {EXPIRES_S_MAX}"
     if access.disposition not in DISPOSITIONS:

@@ -36,6 +36,10 @@ CHUNK_MAX: Final = 1_000
 CHUNK_HINT: Final = f"how many elements share one job: 1 to {CHUNK_MAX:,}; leave it out to have their durations decide"
 SANDBOX_MEMORY_MB_MIN: Final = 16
 """The least memory that a job in the sandbox may be limited to: with less, its jail itself may not come to stand."""
+LABEL: Final = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LABEL_HINT: Final = "letters, digits, dots, dashes and underscores, at most 100, a letter or digit first"
+LABELS_MAX: Final = 32
+"""Labels that one piece of work asks of its worker."""
 CPU: Final = "cpu"
 """The one resource that there always is: the workers of a process. Work that says nothing takes one of them."""
 
@@ -52,6 +56,13 @@ def amount_fault(name: str, amount: Any) -> str | None:
     if type(amount) is int and 1 <= amount <= AMOUNT_MAX:
         return None
     return f"{name} must be a whole number from 1 to {AMOUNT_MAX:,}, not {amount!r:.40}"
+
+
+def label_fault(what: str, name: object) -> str | None:
+    """Say that this cannot name a pool or a label of workers, or nothing."""
+    if type(name) is str and LABEL.fullmatch(name) is not None:
+        return None
+    return f"{name!r:.80} cannot name a {what}"
 
 
 FORMS: Final = "append:FILE, jsonl:FILE, jsonl+seq:FILE, sqlite:FILE#TABLE or module:function"

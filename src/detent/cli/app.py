@@ -54,13 +54,17 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Share": {
         "serve": "Serve this home over HTTP, for programs and people.",
+        "dashboard": "Open this home's dashboard in a browser.",
         "worker": "Run jobs of a served home, in a process of its own.",
+        "pools": "List pools of workers that a server starts, or scale one.",
+        "schedules": "Have a server run contracts by their schedules.",
     },
     "Keep": {
         "init": "Create a home here; in an empty directory, an example project too.",
         "keys": "Show who may sign what; make API keys, workspaces and members.",
         "copy": "Give a copied home its own name and keys.",
         "doctor": "Check the home and report problems.",
+        "partitions": "Show who owns each partition, and how far its log has come.",
         "replicas": "List registered replicas, or remove one.",
         "erase": "Erase content permanently; the history still verifies.",
         "gc": "Remove content that no record refers to.",

@@ -171,6 +171,43 @@ def rotate_key(shell: Shell, role: str, workspace: str) -> int:
     return shell.answer(document, draw)
 
 
+@command.command(
+    "admit",
+    help=teaching(
+        """Have the ledger trust the keys of another server, which `detent init --store URL --join ROOT` made on its machine. FILE is the join.json that
+it wrote there; it holds public keys alone. Needs the root key in this home. Stop every process that works on the ledger first.""",
+        """  detent keys admit join.json
+  detent keys admit join.json -o json
+""",
+    ),
+)
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@with_shell
+def admit_server(shell: Shell, file: Path) -> int:
+    """Admit the keys of another server."""
+    from detent.owner.joining import REQUEST_BYTES_MAX, JoinRequest  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.keys import admit  # noqa: PLC0415
+
+    with file.open("rb") as opened:
+        request = JoinRequest.parse(opened.read(REQUEST_BYTES_MAX + 1), str(file))
+    admitted = admit(shell.home(writes=True), request, environment=os.environ)
+    document = {
+        "host": admitted.host,
+        "key_ids": [key_id.hex() for key_id in admitted.key_ids],
+        "trust_version": admitted.version,
+        "from_position": admitted.from_position,
+    }
+
+    def draw(page: Page) -> None:
+        count = len(admitted.key_ids)
+        page.line(
+            Cell("admitted", GOOD),
+            f" {count} keys of {admitted.host}; recorded on the ledger as trust version {admitted.version}",
+        )
+
+    return shell.answer(document, draw)
+
+
 for own in (*api_keys.COMMANDS, *enrolments.COMMANDS, *workspaces.GROUPS):
     command.add_command(own)
 

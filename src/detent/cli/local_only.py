@@ -18,10 +18,9 @@ _INSTEAD: Final = {
     "plan": "leave --connect out, or POST /v1/contracts:plan to the server",
     "schema": "leave --connect out: it reads no home",
     "metrics": "read GET /metrics of the server",
-    "export": "ask the server for the bundle: GET /v1/ledger/bundle, or GET /v1/runs/RUN/bundle",
-    "verify": "verify a bundle of the server's home: `detent verify FILE --root sha256:...`",
+    "trace": "fetch the run with `detent export RUN --connect URL --output a.detent`; `detent compare` takes a bundle where it takes a trace",
     "erase": "POST /v1/jobs/JOB/erase to the server, with a key that has server:admin",
-    "compare": "GET /v1/runs/A/diff/B of the server compares two runs",
+    "compare": "fetch what to compare with `detent export RUN --connect URL --output a.detent`, then `detent compare a.detent b.detent`",
     "init": "leave --connect out: it makes a home on this machine",
     "serve": "leave --connect out: it serves a home of this machine",
 }

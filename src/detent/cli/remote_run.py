@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from detent.cli.contract_file import is_flow_name, read_contract
-from detent.cli.shell import JSON, Shell, interrupts
+from detent.cli.shell import JSON, Shell
 from detent.cli.terminal import run_exit_code
+from detent.errors import DetentError
+from detent.remote.problems import ServerUnreachable
 from detent.words.states import RUNNING
 
 if TYPE_CHECKING:
     from detent.remote.home import RemoteHome
     from detent.remote.runs import RemoteRun
     from detent.remote.trees import Tree
+    from detent.runs.record.view import RunView
 
 
 def run_there(
@@ -34,7 +40,7 @@ def run_there(
     from detent.remote.runs import start_run  # noqa: PLC0415
     from detent.remote.trees import send_tree  # noqa: PLC0415
 
-    tree, params = _flow(server, file, assignments) if is_flow_name(file) else _contract(file, assignments)
+    tree, params = _flow(server, file, assignments) if is_flow_name(file) else contract_tree(file, assignments)
     if not quiet and (left_out := tree.left_out_text()) is not None:
         shell.note(f"note: {left_out}")
     given = {name: value for name, value in options.items() if value}
@@ -43,7 +49,7 @@ def run_there(
     return watch(shell, run, quiet=quiet)
 
 
-def _contract(file: str, assignments: Sequence[str]) -> tuple[Tree, dict[str, Any]]:
+def contract_tree(file: str, assignments: Sequence[str]) -> tuple[Tree, dict[str, Any]]:
     """A contract file with its code, and its parameters."""
     from detent.contract.params import bind, parse_assignment  # noqa: PLC0415
     from detent.remote.trees import tree_of  # noqa: PLC0415
@@ -73,29 +79,58 @@ def _flow(server: RemoteHome, file: str, assignments: Sequence[str]) -> tuple[Tr
 def watch(shell: Shell, run: RemoteRun, *, quiet: bool) -> int:
     """Watch a run at a server to its end, then answer with the summary of a run.
 
-    Ctrl-C cancels the run; once more, or a request to terminate, looks away: the run goes on, and the same command finds it again.
+    Ctrl-C, or a request to terminate, looks away: the run goes on, and the same command finds it again.
     """
     from detent.cli.summary import NO_RESULT, draw_summary, summary_data  # noqa: PLC0415
 
-    run.look()
-    with interrupts(run):
-        if quiet or shell.format == JSON:
-            ended = run.watch()
-        else:
-            from detent.cli.progress import Console, Progress  # noqa: PLC0415
-
-            with Progress(run.view, Console.of(sys.stderr, os.environ)):
-                ended = run.watch()
-    left = run.outcome()
-    said: dict[str, Any] = {
-        "result": left.result if left.gives_result and not left.result_left_out else NO_RESULT,
-        "artifacts": left.artifacts,
-        "failures": left.failures,
-    }
+    said: dict[str, Any] = {}
+    try:
+        with leaving():
+            ended = _watched(shell, run, quiet=quiet)
+            left = run.outcome()
+    except KeyboardInterrupt:
+        ended = run.view()
+    except ServerUnreachable as exc:
+        exc.hint = f"run {run.run_id} goes on without this command; the same command finds it again"
+        raise
+    else:
+        said = {
+            "result": left.result if left.gives_result and not left.result_left_out else NO_RESULT,
+            "artifacts": left.artifacts,
+            "failures": left.failures,
+        }
+        if left.result_left_out:
+            shell.note("note: the result is too large to be sent; `detent show` tells what each step returned")
     document = summary_data(ended, **said) if shell.format == JSON else None
-    code = shell.answer(document, lambda page: draw_summary(page, ended, **said), code=run_exit_code(ended.status))
     if ended.status == RUNNING:
-        shell.note(f"run {run.run_id} goes on at the server; the same command finds it again")
-    if left.result_left_out:
-        shell.note("note: the result is too large to be sent; `detent show` tells what each step returned")
+        shell.note(f"run {run.run_id} goes on at the server; the same command watches it again")
+    code = shell.answer(document, lambda page: draw_summary(page, ended, **said), code=run_exit_code(ended.status))
+    with suppress(DetentError):  # The answer was given.
+        if not quiet:
+            shell.say_page(run.http.address.url, run.http.get("/v1/me")["workspace"], "runs", run.run_id)
     return code
+
+
+def _watched(shell: Shell, run: RemoteRun, *, quiet: bool) -> RunView:
+    if quiet or shell.format == JSON:
+        return run.wait()
+    from detent.cli.progress import Console, Progress  # noqa: PLC0415
+
+    run.look()
+    with Progress(run.view, Console.of(sys.stderr, os.environ)):
+        return run.watch()
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Have Ctrl-C and a request to terminate end the block at once: whatever is asked for, the server has it."""
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,20 +5,23 @@ A comparison of two policies for people: what was changed, the figures side by s
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from detent.cli.page import Page
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, connectable, teaching
 from detent.errors import EXIT_FAILED
 from detent.pages.sheet import Cell, Cellish
 from detent.pages.text import BAD, FAINT, GOOD, STRONG, WARN
 from detent.words.quantities import count_text
 
 if TYPE_CHECKING:
+    from detent.remote.home import RemoteHome
     from detent.scheduling.what_if_figures import Comparison, Figures, Waits
 
 DIFFERENCES_SHOWN_MAX = 50
@@ -32,7 +35,8 @@ shows that every decision followed the rules, which a signature cannot show. Rep
 verify` does.
 
 FILE is the bundle of a whole ledger; the bundle of one run holds no commands. Without FILE, the ledger of this home is
-replayed, and its stored rows and checkpoints are compared as well. Any difference makes the exit code 1.
+replayed, and its stored rows and checkpoints are compared as well. With --connect, the whole ledger of a server is fetched
+and replayed here, for which the key needs server:audit. Any difference makes the exit code 1.
 
 With --policy, nothing is compared byte for byte. Instead the recorded arrivals are run through another scheduling policy in
 virtual time, and the differences are shown: waits, evictions, refusals, placements. The file has the sections [queue] and
@@ -51,15 +55,36 @@ virtual time, and the differences are shown: waits, evictions, refusals, placeme
     type=click.Path(path_type=Path),
     help="Show what another scheduling policy would have changed.",
 )
-@with_shell
+@connectable
 def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
     """Replay a bundle or this home, by the policy that was in force or by another one."""
+    if file is not None and shell.server_option is not None:
+        raise click.UsageError("a FILE is replayed on this machine: leave --connect out")
+    if file is None and (server := shell.server()) is not None:
+        with server, _ledger_of(server) as fetched:
+            return _replayed(shell, fetched, policy_path, server.http.address.url)
+    return _replayed(shell, file, policy_path, str(file))
+
+
+@contextmanager
+def _ledger_of(server: RemoteHome) -> Iterator[Path]:
+    """The whole ledger of a server in a file, for as long as it is needed."""
+    from detent.remote.bundles import fetch_bundle  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="detent-replay-") as directory:
+        path = Path(directory, "ledger.detent")
+        with path.open("xb") as file:
+            fetch_bundle(server.http, file, None)
+        yield path
+
+
+def _replayed(shell: Shell, file: Path | None, policy_path: Path | None, what: str) -> int:
     if policy_path is not None:
-        return _what_if(shell, file, policy_path)
+        return _what_if(shell, file, policy_path, what)
     from detent.inspect.replay import replay_file, replay_home  # noqa: PLC0415 - keeps `--help` fast
 
     if file is not None:
-        report, what = replay_file(file), str(file)
+        report = replay_file(file)
     else:
         home = shell.home()
         report, what = replay_home(home), str(home.ledger)
@@ -100,13 +125,13 @@ def command(shell: Shell, file: Path | None, policy_path: Path | None) -> int:
     return shell.answer(document, draw, code=0 if report.ok else EXIT_FAILED)
 
 
-def _what_if(shell: Shell, file: Path | None, policy_path: Path) -> int:
+def _what_if(shell: Shell, file: Path | None, policy_path: Path, what: str) -> int:
     from detent.inspect.what_if import what_if_file, what_if_home  # noqa: PLC0415
     from detent.owner.settings import read_policy  # noqa: PLC0415
 
     policy = read_policy(policy_path)
     if file is not None:
-        comparison, what = what_if_file(file, policy), str(file)
+        comparison = what_if_file(file, policy)
     else:
         home = shell.home()
         comparison, what = what_if_home(home, policy), str(home.ledger)

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from detent.access.headers import path_part
 from detent.cli.page import Page
 from detent.cli.shell import Shell
 from detent.errors import EXIT_FAILED, RequestRefused
@@ -103,7 +104,7 @@ def retry_there(shell: Shell, server: RemoteHome, job: FoundJob) -> int:
     name = element_id(job.job_id, job.element)
     if (answered := _needless(shell, job.job_id, job.element, server.state_of(name))) is not None:
         return answered
-    again = server.http.post(f"/v1/jobs/{name}/retry", {})
+    again = server.http.post(f"/v1/jobs/{path_part(name)}/retry", {})
     detail = server.await_job(str(again["job_id"]))
     if again["platform"] is not None:
         told = server.page("result", id=detail["job_id"])

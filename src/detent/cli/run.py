@@ -85,9 +85,9 @@ def command(  # noqa: PLR0913 - a command's options
     if (server := shell.server()) is not None:
         from detent.cli.remote_run import run_there  # noqa: PLC0415 - keeps `--help` fast
 
-        if watch or workers is not None or salt is not None:
-            raise click.UsageError("--watch, --workers and --salt are for a home on this machine")
-        options_there = {"force": force, "reuse_failed": reuse_failed, "max_parallel": max_parallel}
+        if watch or workers is not None:
+            raise click.UsageError("--watch and --workers are for a home on this machine")
+        options_there = {"force": force, "reuse_failed": reuse_failed, "max_parallel": max_parallel, "salt": salt}
         with server:
             return run_there(shell, server, file, assignments, options_there, new=new, quiet=quiet)
     from detent.runs.ahead import host_ahead  # noqa: PLC0415
@@ -137,6 +137,8 @@ def drive(
 ) -> int:
     """Run with progress on standard error, then answer with the summary; ``catching`` minds Ctrl-C meanwhile."""
     from detent.cli.summary import NO_RESULT, draw_summary, summary_data  # noqa: PLC0415
+    from detent.owner.backend import TENANT  # noqa: PLC0415
+    from detent.owner.server_address import running  # noqa: PLC0415
 
     handle.open()
     with (catching or interrupts)(handle):
@@ -159,7 +161,10 @@ def drive(
         said["failures"] = list(failures_of(reader, content, ended.failed))
     document = summary_data(ended.view, **said) if shell.format == JSON else None
     code = run_exit_code(ended.status)
-    return shell.answer(document, lambda page: draw_summary(page, ended.view, **said), code=code)
+    shell.answer(document, lambda page: draw_summary(page, ended.view, **said), code=code)
+    if not quiet:
+        shell.say_page(running(work.home.path), TENANT, "runs", ended.view.run_id)
+    return code
 
 
 class Interrupts:

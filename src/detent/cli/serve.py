@@ -16,12 +16,14 @@ from detent.cli.shell import JSON, Shell, teaching, with_shell
 from detent.errors import EXIT_INTERRUPTED, RequestRefused
 
 if TYPE_CHECKING:
-    from detent.serve.server import Started
+    from detent.owner.home import Home
+    from detent.serve.listening import Listening
+    from detent.serve.server import Beside, Started
 
 PORT = 7733
 QUEUE_ADVISED = 10_000
 """Jobs of a class that a queue behind HTTP should hold."""
-NEEDED = ("starlette", "uvicorn", "httptools")
+NEEDED = ("uvicorn", "httptools")
 
 
 @click.command(
@@ -33,6 +35,9 @@ ten minutes; --login prints a new one for the running server.
 
 Jobs run in worker processes that the server starts. On Ctrl-C or SIGTERM the server answers open requests and lets running
 jobs finish before it stops.
+
+If a server on another machine owns the ledger, which is then in PostgreSQL, this one stands by: it passes every connection on to
+that server, and takes over within seconds when that one ends or falls silent.
 
 It listens on this machine only. An address that others can reach needs TLS, a proxy that terminates it, or --insecure-http.
 
@@ -73,6 +78,11 @@ With -o json, the first line on standard output says where it listens.""",
 @click.option("--allow-host", "names", metavar="HOST[:PORT]", multiple=True, help="Answer requests for this host, too.")
 @click.option("--public-url", metavar="URL", help="How clients reach the server: the base of URLs that it signs.")
 @click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="How other servers of the ledger reach this one.  [default: where it listens]",
+)
+@click.option(
     "-w",
     "--workers",
     type=click.IntRange(0, 1024),
@@ -108,6 +118,7 @@ def command(  # noqa: PLR0913 - one for each option
     insecure_http: bool,
     names: tuple[str, ...],
     public_url: str | None,
+    advertise: str | None,
     workers: int | None,
     project: Path | None,
     drain_timeout: float,
@@ -116,10 +127,10 @@ def command(  # noqa: PLR0913 - one for each option
     """Serve a home."""
     if login_only:
         return _login(shell)
-    _insist_on_extra()
+    insist_on_extra()
     from detent.runs.runtime import home_at, worker_count  # noqa: PLC0415 - keeps `--help` fast
     from detent.serve.listening import Listening, insist_on_protection  # noqa: PLC0415 - nothing else loads it
-    from detent.serve.server import Beside, run  # noqa: PLC0415
+    from detent.serve.server import Beside  # noqa: PLC0415
 
     listening = Listening(
         *(host, port, tls_cert, tls_key, behind_proxy, insecure_http),
@@ -127,6 +138,7 @@ def command(  # noqa: PLR0913 - one for each option
         drain_seconds=drain_timeout,
         public_url=public_url,
         proxy_header=proxy_header,
+        advertise=advertise,
     )
     beside = Beside(worker_count(workers, least=0), project)
     insist_on_protection(listening)
@@ -134,27 +146,48 @@ def command(  # noqa: PLR0913 - one for each option
     home = shell.home(writes=True)
     log = _log(access_log)
     try:
-        started = partial(_say, shell, home.path, insecure_http=insecure_http, open_browser=open_browser)
-        ended_by = run(home, listening, started=started, log=log, beside=beside)
+        return serve_home(shell, home, listening, beside, open_browser=open_browser, log=log)
     finally:
         if log is not None and log is not sys.stderr:
             log.close()
+
+
+def serve_home(
+    shell: Shell, home: Home, listening: Listening, beside: Beside, *, open_browser: bool, log: TextIO | None = None
+) -> int:
+    """Serve a home until a signal ends it; gives the exit code."""
+    from detent.serve.server import run  # noqa: PLC0415 - nothing else loads it
+
+    started = partial(_say, shell, home.path, insecure_http=listening.insecure_http, open_browser=open_browser)
+    ended_by = run(home, listening, started=started, log=log, beside=beside, note=shell.note)
     shell.note("stopped")
     return EXIT_INTERRUPTED if ended_by == signal.SIGINT else 0
 
 
 def _login(shell: Shell) -> int:
     """Print another login link."""
+    found = login_link(shell.home(writes=True).path)
+    return shell.answer({"login": found}, lambda page: page.line(found))
+
+
+def login_link(home: Path) -> str:
+    """Another login link for the server that runs on a home."""
     from detent.owner.server_address import running  # noqa: PLC0415
     from detent.owner.ticks import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from detent.serve.login import link, make_login  # noqa: PLC0415
 
-    home = shell.home(writes=True)
-    address = running(home.path)
+    address = running(home)
     if address is None:
-        raise RequestRefused(f"no server runs on {home.path}", code="NOT_READY", hint="start one: detent serve")
-    found = link(address, make_login(home.path, now_ms=SystemClock().wall_ms()))
-    return shell.answer({"login": found}, lambda page: page.line(found))
+        raise RequestRefused(f"no server runs on {home}", code="NOT_READY", hint="start one: detent serve")
+    return link(address, make_login(home, now_ms=SystemClock().wall_ms()))
+
+
+def open_link(shell: Shell, link: str) -> None:
+    """Open a login link in the user's browser."""
+    import webbrowser  # noqa: PLC0415 - keeps `--help` fast
+
+    if not webbrowser.open(link):
+        shell.note("no browser could be opened; open the login link yourself")
 
 
 def _say(shell: Shell, home: Path, told: Started, *, insecure_http: bool, open_browser: bool) -> None:
@@ -180,21 +213,20 @@ def _say(shell: Shell, home: Path, told: Started, *, insecure_http: bool, open_b
             "login_file": str(login_file),
             "home": str(home),
             "owner": told.owner,
+            "reads_only": told.reads_only,
         }
         sys.stdout.write(json.dumps(document) + "\n")
     else:
         login = told.login if seen else f"the link in {login_file}"
         sys.stdout.write(f"serving  {home}\nurl      {told.url}\ntoken    {told.token_file}\nlogin    {login}\n")
         if told.owner != "here":
-            sys.stdout.write("owner    another process; this one takes over when it ends\n")
+            says = "this one only shows the home" if told.reads_only else "this one takes over when it ends"
+            sys.stdout.write(f"owner    another process; {says}\n")
     if insecure_http:
         shell.note("warning: tokens and data cross the network in the clear (--insecure-http)")
     sys.stdout.flush()
     if open_browser:
-        import webbrowser  # noqa: PLC0415
-
-        if not webbrowser.open(told.login):
-            shell.note("no browser could be opened; open the login link yourself")
+        open_link(shell, told.login)
 
 
 def _log(named: str | None) -> TextIO | None:
@@ -203,7 +235,8 @@ def _log(named: str | None) -> TextIO | None:
     return Path(named).open("a", encoding="utf-8")
 
 
-def _insist_on_extra() -> None:
+def insist_on_extra() -> None:
+    """Refuse to serve without the packages for it."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise RequestRefused(

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from detent.cli.page import Page
 from detent.cli.terminal import EXIT_CODES
-from detent.errors import registered
+from detent.errors import InvalidInput, registered
 from detent.pages.text import safe
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from detent.remote.home import RemoteHome
 
 JSON, TEXT = "json", "text"
+RESOURCE_MAX: Final = 2**31
 PATIENCE_SECONDS = 5.0
 """For how long a command asks a server again that cannot be reached or is busy."""
 STANDARD_OUTPUT = "standard output"
@@ -86,7 +87,7 @@ class Shell:
         from detent.remote.operator_key import sign_requests  # noqa: PLC0415
 
         http = Http(address, patience=PATIENCE_SECONDS, agent="detent-cli", greet=check_head)
-        return RemoteHome(sign_requests(http))
+        return RemoteHome(sign_requests(http), self.note)
 
     def home(self, *, writes: bool = False, looks: bool = True) -> Home:
         """The home to work on; a `HomeError` says how to get one when there is none.
@@ -155,6 +156,11 @@ class Shell:
                 exc.filename = STANDARD_OUTPUT
             raise
         return code
+
+    def say_page(self, url: str | None, workspace: str, *words: str) -> None:
+        """Name the page of a server's dashboard, such as ``runs``, ID; where there is no server, nothing."""
+        if url is not None:
+            self.note(f"dashboard  {'/'.join([url, 'w', workspace, *words])}")
 
     def note(self, text: str) -> None:
         """Say something beside the answer."""
@@ -244,15 +250,14 @@ def with_shell(command: Callable[..., int]) -> Callable[..., int]:
     return invoke
 
 
-def list_by_default(
-    context: click.Context, lister: click.Command, *, home_path: Path | None, output_format: str
-) -> int:
+def list_by_default(context: click.Context, lister: click.Command, **options: Any) -> int:
     """What a group does that is typed without a subcommand: it lists, with its own options."""
     if context.invoked_subcommand is not None:
-        if home_path is not None or output_format != TEXT:
+        typed = click.core.ParameterSource.COMMANDLINE
+        if any(context.get_parameter_source(name) is typed for name in options):
             raise click.UsageError("options of a subcommand come after its name", context)
         return 0
-    code = context.invoke(lister, home_path=home_path, output_format=output_format)
+    code = context.invoke(lister, **options)
     return code if isinstance(code, int) else 0
 
 
@@ -270,6 +275,17 @@ def duration_ms(option: str, written: str, *, least_ms: int | None = None) -> in
         return parse_duration(float(written) if written.replace(".", "", 1).isdecimal() else written, **limits)
     except BadDuration as exc:
         raise click.UsageError(f"{option} {exc}: {HOW_TO_WRITE}") from exc
+
+
+def resources_of(written: Sequence[str]) -> dict[str, int]:
+    """Amounts of resources as they were typed, such as gpu=2, by name."""
+    found: dict[str, int] = {}
+    for text in written:
+        name, equals, amount = text.partition("=")
+        if not equals or not name or not (amount.isascii() and amount.isdecimal()) or int(amount) > RESOURCE_MAX:
+            raise InvalidInput(f"--resource {text!r:.80} is not a name and a number", hint="write it as gpu=2")
+        found[name] = int(amount)
+    return found
 
 
 class Interruptible(Protocol):

@@ -34,12 +34,22 @@ from detent.cli.shell import Shell, connectable, teaching
 @connectable
 def command(shell: Shell, identifier: str, what: str | None, *, raw: bool, snapshot: bool) -> int:
     """Show one run or job."""
-    from detent.owner.wiring import Parts  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.backend import TENANT  # noqa: PLC0415 - keeps `--help` fast
+    from detent.owner.server_address import running  # noqa: PLC0415
+    from detent.owner.wiring import Parts  # noqa: PLC0415
     from detent.pages.show import show  # noqa: PLC0415
 
     if (server := shell.server()) is not None:
         with server:
-            return shell.tell(server.page("show", id=identifier, what=what, raw=raw, snapshot=snapshot))
-    home = shell.home()
-    with Parts().open_snapshot(home.ledger) as reader:
-        return shell.tell(show(home, reader, identifier, what, raw=raw, snapshot=snapshot))
+            found = server.page("show", id=identifier, what=what, raw=raw, snapshot=snapshot)
+            url: str | None = server.http.address.url
+    else:
+        home = shell.home()
+        with Parts().open_snapshot(home.ledger) as reader:
+            found = show(home, reader, identifier, what, raw=raw, snapshot=snapshot)
+        url = running(home.path)
+    code = shell.tell(found)
+    kind = found.document.get("kind")
+    if kind in {"job", "run"}:
+        shell.say_page(url, found.document.get("tenant_id", TENANT), f"{kind}s", found.document[f"{kind}_id"])
+    return code

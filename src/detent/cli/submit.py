@@ -10,7 +10,7 @@ import click
 
 from detent.cli.page import Page
 from detent.cli.result import awaited
-from detent.cli.shell import Shell, connectable, duration_ms, teaching
+from detent.cli.shell import Shell, connectable, duration_ms, resources_of, teaching
 from detent.pages.sheet import Cell
 from detent.pages.text import FAINT, GOOD
 from detent.words.states import word_of
@@ -55,6 +55,13 @@ the server run it.""",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Store a file that the payload names by digest; may be repeated.",
 )
+@click.option("--pool", metavar="NAME", help="Have only workers elsewhere of this pool take the job.")
+@click.option(
+    "--label", "labels", metavar="NAME", multiple=True, help="Ask for a worker with this label; may be repeated."
+)
+@click.option(
+    "--resource", "resources", metavar="NAME=N", multiple=True, help="Say what the job takes: gpu=1; may be repeated."
+)
 @click.option("-w", "--workers", type=click.IntRange(1, 1024), help="With --wait: worker processes.  [default: 1]")
 @connectable
 def command(  # noqa: PLR0913 - a command's options
@@ -68,6 +75,9 @@ def command(  # noqa: PLR0913 - a command's options
     reuse_failed: bool,
     join: bool,
     files: tuple[Path, ...],
+    pool: str | None,
+    labels: tuple[str, ...],
+    resources: tuple[str, ...],
     workers: int | None,
 ) -> int:
     """Submit a platform job."""
@@ -81,17 +91,20 @@ def command(  # noqa: PLR0913 - a command's options
         "join": join,
         "files": files,
     }
+    place: dict[str, Any] = {"pool": pool, "labels": labels, "resources": resources_of(resources)}
+    from detent.sdk.client import Client  # noqa: PLC0415 - keeps `--help` fast
+    from detent.sdk.options import place_of  # noqa: PLC0415
+
     if (server := shell.server()) is not None:
         if user_id is not None or workers is not None:
             raise click.UsageError(
                 "--user and --workers are for a home on this machine; the key says who asks a server"
             )
         with server:
+            options["place"] = place_of(**place)
             return _submit_there(shell, server, document, options, wait=wait, seconds=seconds)
-    from detent.sdk.client import Client  # noqa: PLC0415 - keeps `--help` fast
-
     with Client(shell.home_option, workers=(workers or 1) if wait else 0) as client:
-        job = client.submit_job(document, user_id=user_id, **options)
+        job = client.submit_job(document, user_id=user_id, **options, **place)
         submitted = {**job.submitted.to_map(), "status": word_of(job.status)}
         if wait:
             from detent.pages.result import result_page  # noqa: PLC0415

@@ -103,7 +103,11 @@ def next_commands(
         if told.where is not None:
             commands.append((f"detent show {job_id}", "its traceback, arguments and records"))
     if view.status == RUNNING:
-        commands.append((f"detent show {view.run_id}", "what is done so far"))
+        commands += [
+            (f"detent show {view.run_id}", "what is done so far"),
+            (f"detent logs {view.run_id} -f", "follow what its jobs print"),
+            (f"detent cancel {view.run_id}", "cancel it"),
+        ]
     elif view.status == STOPPED:
         commands.append((f"detent show {view.run_id}", "what is done; run the same command again to resume"))
     elif word_of(view.status) == SUCCEEDED:

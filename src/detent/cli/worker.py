@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from detent.cli.shell import Shell, teaching, with_shell
+from detent.cli.shell import Shell, resources_of, teaching, with_shell
 from detent.errors import EXIT_INTERRUPTED, InvalidInput
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from detent.remote.worker_state import Enrolled, WorkerState
     from detent.runs.ending import Ending
 
-RESOURCE_MAX: Final = 2**31
 ENROL_VARIABLE: Final = "DETENT_ENROL"
 TOKEN_BYTES_MAX: Final = 1_000
 
@@ -195,20 +194,10 @@ def _work_elsewhere(
         worker_count(workers),
         directory,
         drain_timeout,
-        _resources(options["resources"]),
+        resources_of(options["resources"]),
         options["pool"],
         tuple(options["labels"]),
     )
     work_for(state, enrolled, settings, ending, shell.note)
     shell.note("stopped")
     return EXIT_INTERRUPTED if ending.signal == signal.SIGINT else 0
-
-
-def _resources(written: tuple[str, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for text in written:
-        name, equals, amount = text.partition("=")
-        if not equals or not name or not (amount.isascii() and amount.isdecimal()) or int(amount) > RESOURCE_MAX:
-            raise InvalidInput(f"--resource {text!r:.80} is not a name and a number", hint="write it as gpu=2")
-        found[name] = int(amount)
-    return found

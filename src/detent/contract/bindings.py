@@ -8,12 +8,15 @@ from typing import Any, Final
 from detent.canon.grammar import (
     CHUNK_HINT,
     CHUNK_MAX,
+    LABEL_HINT,
+    LABELS_MAX,
     POLICY_SECTIONS,
     RESOURCE_HINT,
     RESOURCES_MAX,
     amount_fault,
     first_alike,
     has_hidden,
+    label_fault,
     name_fault,
     policies_named,
 )
@@ -90,6 +93,8 @@ def make_binding(checked: Mapping[str, Any], spot: Spot, found: list[Reference])
         chunk=checked.get("chunk"),
         resources=checked.get("resources", {}),
         policies=policies_named(checked),
+        pool=checked.get("pool"),
+        labels=checked.get("labels", ()),
         shell=_shell_of(kind, checked, spot),
     )
 
@@ -336,6 +341,27 @@ def _resources(value: Any, spot: Spot) -> Any:
     return dict(value) if sound else BAD
 
 
+def _pool(value: Any, spot: Spot) -> Any:
+    if fault := label_fault("pool", value):
+        spot.fault(fault, LABEL_HINT)
+        return BAD
+    return value
+
+
+def _labels(value: Any, spot: Spot) -> Any:
+    labels = texts(value, spot)
+    if labels is BAD:
+        return BAD
+    if len(labels) > LABELS_MAX:
+        spot.fault(f"a step asks for at most {LABELS_MAX} labels, not {len(labels):,}", "keep those that matter")
+        return BAD
+    faults = [fault for label in labels if (fault := label_fault("label", label))]
+    if faults:
+        spot.fault(faults[0], LABEL_HINT)
+        return BAD
+    return tuple(sorted(set(labels)))
+
+
 _MEANINGLESS: Final[Mapping[str, Mapping[str, str]]] = {
     Kind.CODE.value: {"cwd": "code runs in a directory of its own in the sandbox"},
     Kind.JOB.value: {
@@ -365,6 +391,8 @@ BINDING_KEYS: Final[Mapping[str, Check]] = {
     "map": _map,
     "chunk": _chunk,
     "resources": _resources,
+    "pool": _pool,
+    "labels": _labels,
     **dict.fromkeys(POLICY_SECTIONS, policy),
     "shell": shell,
 }

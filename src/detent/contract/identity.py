@@ -128,6 +128,8 @@ def binding_document(binding: Binding) -> dict[str, JsonValue]:
         written["map"] = {binding.map[0]: binding.map[1]}
     _put(written, "chunk", binding.chunk)
     _put(written, "resources", dict(binding.resources))
+    _put(written, "pool", binding.pool)
+    _put(written, "labels", list(binding.labels))
     written.update(binding.policies)
     _put(written, "shell", list(binding.shell))
     return written

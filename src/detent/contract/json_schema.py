@@ -17,6 +17,8 @@ from pydantic.json_schema import models_json_schema
 from detent.canon.grammar import (
     AMOUNT_MAX,
     CHUNK_MAX,
+    LABEL,
+    LABELS_MAX,
     POLICY,
     POLICY_SECTIONS,
     PRIORITY_DEFAULT,
@@ -145,6 +147,7 @@ _ID: Final = {
     "pattern": _anchored(KEY.pattern),
     "description": "The key by which other steps, references and people name this step; unique in the file.",
 }
+_LABEL: Final = {"type": "string", "pattern": _anchored(LABEL.pattern)}
 _NEEDS: Final = {**_TEXTS, "description": "The steps that have to succeed first."}
 _REFERENCE: Final = {"oneOf": [_object({"$from": _TEXT}, "$from"), _object({"$param": _TEXT}, "$param")]}
 _VERSION: Final = {"type": "string", "pattern": _anchored(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")}
@@ -203,7 +206,12 @@ _BINDING: Final[Mapping[str, Any]] = {
         "maxProperties": RESOURCES_MAX,
         "propertyNames": {"pattern": _anchored(RESOURCE.pattern)},
         "additionalProperties": {"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX},
-        "description": "What one attempt takes of cpu, and of what config.toml counts under [resources].",
+        "description": "What one attempt takes of cpu, and of what config.toml or a worker elsewhere counts.",
+    },
+    "pool": {**_LABEL, "description": "The pool of workers elsewhere that may take the step."},
+    "labels": {
+        "anyOf": [_LABEL, {"type": "array", "items": _LABEL, "maxItems": LABELS_MAX}],
+        "description": "What a worker elsewhere must be to take the step.",
     },
     **{
         kind: {

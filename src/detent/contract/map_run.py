@@ -45,6 +45,7 @@ NOT_WITH_MAP: Final[Mapping[str, str]] = {
     "chunk": "write `chunk:` inside map",
     "retry": "write `retries:` inside map: an item is tried again, not all of them",
     "resources": "its items take one worker each; remove this",
+    **dict.fromkeys(("pool", "labels"), "only the home's own workers run an ordered map; remove this"),
     **dict.fromkeys(POLICY_SECTIONS, "its items are jobs of their own: write it under [tenants.local] in config.toml"),
 }
 """Keys of a step that mean nothing beside ``run: {map: ...}``, with what to do instead."""

@@ -112,6 +112,10 @@ class Binding:
     """What one attempt takes of the things that a home counts, such as ``cpu``: it begins when so much of each is free."""
     policies: Mapping[str, str] = field(default_factory=dict)
     """The quota, lease and backoff that hold for its jobs, by kind; the home's settings define them."""
+    pool: str | None = None
+    """The pool of workers that may take its jobs; None: any worker."""
+    labels: tuple[str, ...] = ()
+    """What the workers of its jobs must be, in order."""
     shell: tuple[str, ...] = ()
     """The words before the command line; ``shell`` only. Empty: the default of where it runs (X-189)."""
 

@@ -27,9 +27,10 @@ from typing import Any, Final
 from detent.canon.late import NamedTuple, dataclass, pattern
 from detent.canon.show import show
 from detent.canon.strict_json import JsonValue
-from detent.contract.findings import Spot
+from detent.contract.findings import Report, Spot
 from detent.contract.shapes import BAD, Check, check_keys, choice, text
 from detent.contract.words import BadDuration, format_duration, parse_duration, shown
+from detent.errors import InvalidInput
 
 CRON_CHARACTERS_MAX: Final = 500
 CRON_YEAR_MAX: Final = 9998
@@ -281,6 +282,15 @@ def check_schedule(value: Any, spot: Spot) -> Any:
     if every_ms is None:
         return Schedule(said["cron"], said.get("timezone", UTC), said.get("overlap", SKIP))
     return Schedule(Every(every_ms, offset_ms), overlap=said.get("overlap", SKIP))
+
+
+def read_schedule(document: Mapping[str, Any]) -> Schedule:
+    """The schedule that `schedule_document` wrote; `InvalidInput` for anything else."""
+    report = Report()
+    found = check_schedule(dict(document), Spot(report))
+    if not isinstance(found, Schedule):
+        raise InvalidInput("; ".join(fault.message for fault in report.faults) or "is not a schedule")
+    return found
 
 
 def schedule_document(schedule: Schedule) -> dict[str, JsonValue]:

@@ -59,6 +59,10 @@ def variables(plain: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+PROGRESS: Final = "progress"
+"""The file beside a worker's output that says how far its task is: the job, the share that is done, and a message, as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a running task says about how far it is."""

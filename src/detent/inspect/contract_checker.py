@@ -25,6 +25,7 @@ from detent.canon.strict_json import JsonValue
 from detent.contract import Contract, ContractInvalid, Finding, load
 from detent.contract.model import refuse_unknown_policies
 from detent.contract.params import bind, refuse_misfits
+from detent.contract.schedule import schedule_document
 from detent.errors import DetentError, InvalidInput
 from detent.executor.annotations import refuse_returns
 from detent.inspect.plan_preview import preview_plan
@@ -53,7 +54,7 @@ def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
         told = {
             "name": contract.outline.name,
             "steps": len(contract.plain_steps),
-            "scheduled": contract.schedule is not None,
+            "schedule": None if contract.schedule is None else schedule_document(contract.schedule),
         }
         inputs = RunInputs(contract, params).document()
         return {"ok": True, **told, "inputs": inputs, "files": sorted(set(files_named(inputs)))}

@@ -34,7 +34,7 @@ from detent.kernel.identity import EQC_COMPLIANCE, OPERATORS, ORCHESTRATOR_VERSI
 from detent.kernel.table import TABLE_DIGEST, TABLE_MAJOR, TRANSITIONS, State, table_digest, table_faults
 from detent.owner.home import Home
 from detent.owner.home_permissions import user_name
-from detent.owner.keys import ACTIVE, HERE, keys_view
+from detent.owner.keys import ACTIVE, HERE, MISSING, UNUSABLE, keys_view
 from detent.owner.lock import is_held, owner_pid
 from detent.owner.settings import SANDBOX_REQUIRED
 from detent.owner.state_directory import KeptHeads, ledger_name, refuse_copy, state_directory
@@ -270,7 +270,12 @@ def _sandbox(view: SandboxView) -> Iterator[Check]:
 
 
 def _database(home: Home) -> Check:
-    facts = file_facts(home.ledger)
+    ledger = home.ledger
+    if not isinstance(ledger, Path):
+        from detent.store.postgres.facts import describe  # noqa: PLC0415 - most homes have no PostgreSQL
+
+        return Check("database", OK, describe(ledger))
+    facts = file_facts(ledger)
     text = (
         f"SQLite {facts.sqlite_version} (at least {facts.sqlite_version_min} is needed), schema {facts.schema},"
         f" journal {facts.journal_mode}, {facts.pages:,} pages of {facts.page_bytes:,} bytes"
@@ -283,12 +288,17 @@ def _schema(home: Home) -> Check:
     if not faults:
         return Check("schema", OK, "every table, index and trigger is the one that this version defines")
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    hint = f"drop what was planted with `sqlite3 {shlex.quote(str(home.ledger))}`, or restore a backup of the file"
+    tool = "sqlite3" if isinstance(home.ledger, Path) else "psql"
+    hint = f"drop what was planted with `{tool} {shlex.quote(str(home.ledger))}`, or restore a backup"
     return Check("schema", WRONG, f"{faults[0]}{more}", hint)
 
 
 def _integrity(home: Home) -> Check:
     found = Parts().damage(home.ledger)
+    if not isinstance(home.ledger, Path):
+        return Check(
+            "integrity", OK, "PostgreSQL checks its own pages: `pg_amcheck`; `detent verify` checks the history"
+        )
     if not found:
         return Check("integrity", OK, "SQLite finds no damage; `detent verify` checks the history itself")
     told = [line for said in found for line in said.splitlines() if line and not line.startswith("***")] or list(found)
@@ -299,12 +309,22 @@ def _integrity(home: Home) -> Check:
 def _keys(home: Home, reader: StoreReader) -> Check:
     view = keys_view(home, reader)
     active = [key for key in view.keys if key.state == ACTIVE and key.entry.role != "witness"]
-    lacking = [key for key in active if key.private != HERE]
+    here = {key.entry.role for key in active if key.private == HERE}
+    # Other servers of the ledger have keys of their own. One of each role must be here; but the root key is on one of them at most, and a
+    # home that never served certifies no workers.
+    shared = any(key.private == MISSING and key.entry.role in here for key in active)
+    lacking = [
+        key
+        for key in active
+        if key.private == UNUSABLE
+        or (key.entry.role not in here and not (shared and key.entry.role in {"root", "enroll"}))
+    ]
     if lacking:
         first = lacking[0]
         what = first.why or f"the private {first.entry.role} key {first.entry.key_id.hex()[:16]} is not here"
         return Check("keys", WRONG, what, "restore the keys directory from a backup")
-    return Check("keys", OK, f"trust version {view.version}, {len(active)} private keys in use")
+    own = sum(key.private == HERE for key in active)
+    return Check("keys", OK, f"trust version {view.version}, {own} private keys in use")
 
 
 def _ledger(reader: StoreReader) -> Check:

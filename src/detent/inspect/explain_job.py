@@ -19,9 +19,11 @@ from detent.inspect.explain_reuse import WhyRun, why_run
 from detent.inspect.explain_words import CANDIDATES_TOLD_MAX, Chapter, moment, plain_decision
 from detent.inspect.job_ledger import JobLedger, ledger_of
 from detent.inspect.replicas import HINT, registered_text
-from detent.jobs.order import POOL
+from detent.jobs.order import POOL, RESOURCE
+from detent.jobs.placing import wanted_words
 from detent.kernel import Job, Kernel, KernelConfig
 from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED
+from detent.kernel.queue import OWN_WORKERS
 from detent.kernel.table import State
 from detent.ledger.trust_config import TrustFault
 from detent.ledger.workers import read_enrolment
@@ -145,14 +147,13 @@ def taken_by(
 
 def wanted_text(reader: StoreReader, tenant: str, labels: Collection[str]) -> str:
     """What a job waits for that asks for a pool or labels, and what of it no enrolled worker is certified for."""
-    wanted = sorted(labels, key=lambda one: (":" not in one, one))
-    named = [
-        f"{kind} {name}" if colon else f"label {kind}" for kind, colon, name in (one.partition(":") for one in wanted)
-    ]
-    said = f"It waits for a worker elsewhere that offers {', '.join(named)}."
+    wanted = sorted(labels)
+    said = f"It waits for a worker elsewhere that offers {wanted_words(wanted)}."
     certified = certified_offers(reader, tenant)
-    lacking = [name for one, name in zip(wanted, named, strict=True) if one not in certified]
-    more = f" No worker that is enrolled for this workspace is certified for {', '.join(lacking)}." if lacking else ""
+    lacking = [one for one in wanted if one not in certified and not one.startswith(RESOURCE)]
+    more = (
+        f" No worker that is enrolled for this workspace is certified for {wanted_words(lacking)}." if lacking else ""
+    )
     return said + more
 
 
@@ -237,7 +238,7 @@ def present_of(
     if job.state == State.QUEUED:
         told = _queued(scheduler, job, idle, may_name or (lambda _: True))
         labels = scheduler.labels_of(job.job_id)
-        if not labels or told.waiting is None:
+        if labels <= OWN_WORKERS or told.waiting is None:
             return told
         return replace(told, lines=(wanted_text(reader, job.tenant_id, labels), *told.lines[1:]))
     lines = (

@@ -13,6 +13,8 @@ from detent.canon.late import dataclass
 from detent.errors import InvalidInput
 from detent.inspect.explain_job import takes_text
 from detent.inspect.explain_reuse import AGAIN, CHANGED, FIRST, NEVER, WhyRun, reused_from, taken_ingredients, why_run
+from detent.jobs.order import JobLimits
+from detent.jobs.placing import wanted_words
 from detent.kernel import Job
 from detent.kernel.table import State
 from detent.owner.content import Content, order_of
@@ -190,7 +192,11 @@ class _Teller:
 
     def _takes(self, step: RecordedStep) -> list[str]:
         binding = self._recorded.inputs.contract.bindings.get(UUID(step.step_id))
-        return [] if binding is None or not binding.resources else [takes_text(binding.resources)]
+        if binding is None:
+            return []
+        wanted = JobLimits(pool=binding.pool, labels=binding.labels).wanted
+        said = [takes_text(binding.resources)] if binding.resources else []
+        return [*said, f"Only a worker with {wanted_words(wanted)} takes it."] if wanted else said
 
     def _element(self, element: RecordedElement) -> ToldElement:
         run_id = None if element.row is None else element.row.run_id

@@ -21,7 +21,8 @@ from typing import Any, Final
 from detent.canon.late import dataclass
 from detent.errors import InvalidInput, StoreCorrupt
 from detent.jobs.elements import element_id
-from detent.jobs.work import PROCESS, SUCCEEDED, WorkReport, WorkStream
+from detent.jobs.work import PROCESS, SUCCEEDED, Usage, WorkReport, WorkStream
+from detent.kernel.identity import lease_key
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.kernel.table import TERMINAL, State
 from detent.ledger import SignedResult
@@ -68,6 +69,14 @@ class AttemptLog:
     """From there to its end; of an attempt without a report, from its claim."""
     stdout: StreamLog = StreamLog()
     stderr: StreamLog = StreamLog()
+    lease_id: bytes | None = None
+    """The lease under which it ran."""
+    usage: Usage | None = None
+    """What it used, as its report says."""
+    report_digest: bytes | None = None
+    """The signed report that its end names; None for an end without one."""
+    signer: bytes | None = None
+    """The key that signed the report; None when the report is not here."""
 
     def stream(self, name: str) -> StreamLog:
         """One of the two."""
@@ -167,12 +176,15 @@ def attempts_in(
     """The same from a job's records, which were read already. Without ``printed``, what it wrote is left where it is."""
     number, running = 0, False
     queued = claimed = view.job.submitted_tick
+    lease_id: bytes | None = None
     for record in records:
         tick = record.tick or queued
         if record.fields.get("to_state") == State.QUEUED:
             queued = tick
         if record.fields.get("dispatch") is True:
             number, running, claimed = number + 1, True, tick
+            granted = record.fields["attempt_id"], record.fields["transition_seq"]
+            lease_id = lease_key(view.row.tenant_id, view.row.job_id, *granted)
         elif running and record.fields.get("from_state") == State.RUNNING:
             running = False
             ended = _ended(reader, content, number, record, element, printed=printed)
@@ -181,9 +193,9 @@ def attempts_in(
             began_ms = view.times.ms(claimed) if ended.started_ms is None else ended.started_ms
             ended_ms = view.times.ms(tick) if ended.finished_ms is None else ended.finished_ms
             waited_ms = max(0, began_ms - view.times.ms(queued))
-            yield replace(ended, waited_ms=waited_ms, ran_ms=max(0, ended_ms - began_ms))
+            yield replace(ended, waited_ms=waited_ms, ran_ms=max(0, ended_ms - began_ms), lease_id=lease_id)
     if running:
-        yield AttemptLog(number, running=True)
+        yield AttemptLog(number, running=True, worker=view.job.lease_holder or "", lease_id=lease_id)
 
 
 def _ended(
@@ -194,19 +206,21 @@ def _ended(
     reason = str(record.fields.get("reason_code") or (evidence.reason_code if evidence is not None else "")) or None
     if evidence is None or evidence.detail_digest is None or evidence.kind not in {"result", "worker_lost"}:
         return AttemptLog(number, reason_code=reason)
+    named = AttemptLog(number, reason_code=reason, report_digest=evidence.detail_digest)
     try:
         envelope = content.get(evidence.detail_digest)
-        report = None if envelope is None else WorkReport.parse(SignedResult.parse(envelope).body)
+        signed = None if envelope is None else SignedResult.parse(envelope)
+        named = replace(named, signer=None if signed is None else signed.key_id)
+        report = None if signed is None else WorkReport.parse(signed.body)
     except (StoreCorrupt, InvalidInput):
         # Also the result of work that is none of ours to read: what it printed is not kept in this form.
-        return AttemptLog(number, reason_code=reason, fate=DAMAGED)
+        return replace(named, fate=DAMAGED)
     if report is None:
-        fate = ERASED if reader.is_erased(evidence.detail_digest) else ABSENT
-        return AttemptLog(number, reason_code=reason, fate=fate)
+        return replace(named, fate=ERASED if reader.is_erased(evidence.detail_digest) else ABSENT)
     if element is not None:
         own = report.of_element(element)
         if own is None:
-            return AttemptLog(number, reason_code=reason)
+            return named
         if own.attempt_id != report.attempt_id:
             return None
         report = own
@@ -214,8 +228,8 @@ def _ended(
     stdout, stderr = (
         _printed(reader, content, report, stream) if printed else StreamLog() for stream in (STDOUT, STDERR)
     )
-    return AttemptLog(
-        number,
+    return replace(
+        named,
         status=result.status,
         reason_code=report.reason_code,
         fate=HERE,
@@ -226,6 +240,7 @@ def _ended(
         unmeasured=frozenset(used.unmeasured) | ({"gpu_ms"} if used.gpu_ms is None else set()),
         stdout=stdout,
         stderr=stderr,
+        usage=used,
     )
 
 

@@ -23,7 +23,7 @@ from detent.kernel.evidence import DISPATCH, EVICTIONS, RESULT
 from detent.ledger.findings import Finding
 from detent.ledger.schema import Grounds, SubmittedManifest, read_evidence, read_submitted
 from detent.ledger.signing import SignedResult
-from detent.owner.content import NAMING, Content, open_value
+from detent.owner.content import NAMING, Content, open_value, scheduled_inputs
 from detent.owner.decision_records import read_decisions
 from detent.store.api import JobRow, RecordRow, RunRow, StoreReader
 
@@ -155,6 +155,8 @@ def _of_record(content: Content, record: RecordRow) -> Iterator[tuple[str, bytes
         named = fields_of(record).get(field)
         if type(named) is bytes:
             yield "what the record names,", named
+    elif (inputs := scheduled_inputs(record)) is not None:
+        yield "what a schedule runs,", inputs
 
 
 def _decision_named(record: RecordRow) -> bytes | None:

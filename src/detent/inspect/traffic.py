@@ -195,7 +195,7 @@ class Recorder:
             if command.progress:
                 beats.progress.append(tick)
         elif type(command) is Resume:
-            for _, lease_id in command.beats:
+            for _, lease_id, *_named in command.beats:
                 beats = self._beats.setdefault(lease_id, _Beats())
                 beats.last = max(beats.last, tick)
         elif type(command) is RaiseEpoch:

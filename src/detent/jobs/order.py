@@ -113,6 +113,11 @@ class JobLimits:
     """What its worker must be. Like the pool, this changes nothing about the result."""
 
     @property
+    def asks(self) -> bool:
+        """Whether it says anything about where its job runs; most do not."""
+        return bool(self.resources or self.labels or self.pool is not None)
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """What a worker must offer: the pool and the labels, in order."""
         return (*([] if self.pool is None else [f"{POOL}{self.pool}"]), *sorted(set(self.labels)))
@@ -143,6 +148,8 @@ class Origin:
     and ``correlation_id``. Empty for other work."""
     requested_by: str | None = None
     """The principal on whose behalf a server submitted it; None for work of the home's own user."""
+    traceparent: str | None = None
+    """The trace that it belongs to (W3C Trace Context), as the request said that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +267,7 @@ _ORIGIN: Final[dict[str, Any]] = {
     "ingredients": {},
     "action": {},
     "requested_by": None,
+    "traceparent": None,
 }
 _STORED: Final[list[tuple[str, Any]]] = [("label", None), *_CALL.items(), *_LIMITS.items(), *_ORIGIN.items()]
 """The fields of a stored order, each with the default that is not written."""

@@ -224,22 +224,6 @@ class WorkReport:
         if result.value is not None and b'"$file"' in result.value:
             yield from (parse_digest(named) for named in files_named(json_decode(result.value)))
 
-    def returned_files(self) -> list[WorkFile]:
-        """The files in the value, where the report holds it. Those of a large value are not told: only its digest is signed here."""
-        value = self.result.value
-        if value is None or b'"$file"' not in value:
-            return []
-        given = {str(one[FILE]): one for one in files_told(json_decode(value))}
-        return [
-            WorkFile(
-                str(one.get("name", "data")),
-                parse_digest(named),
-                one.get("size", 0),
-                str(one.get("type", UNKNOWN_TYPE)),
-            )
-            for named, one in given.items()
-        ]
-
     def carried(self) -> Elements | None:
         """How the elements of an array ended so far, for its next attempt."""
         elements = self.result.elements
@@ -442,3 +426,19 @@ _READ: Final[dict[str, Any]] = {
     "elements": Elements.read,
     "unmeasured": tuple,
 }
+
+
+def returned_files(value: bytes | None) -> list[WorkFile]:
+    """The files in a value, as it is stored."""
+    if value is None or b'"$file"' not in value:
+        return []
+    given = {str(one[FILE]): one for one in files_told(json_decode(value))}
+    return [
+        WorkFile(
+            str(one.get("name", "data")),
+            parse_digest(named),
+            one.get("size", 0),
+            str(one.get("type", UNKNOWN_TYPE)),
+        )
+        for named, one in given.items()
+    ]

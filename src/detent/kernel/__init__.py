@@ -44,6 +44,7 @@ from detent.kernel.identity import (
     lease_key,
     partition_of,
     request_digest,
+    same_partition,
     transition_key,
     transition_log_hash,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "restore",
     "run_end",
     "run_header",
+    "same_partition",
     "transition_key",
     "transition_log_hash",
 ]

@@ -68,6 +68,8 @@ class Heartbeat:
     lease_id: bytes
     progress: bool = False
     """Whether the job itself has got on, not only its worker is alive: sets back its idle limit, if it has one."""
+    lease: str | None = None
+    """A lease policy that holds beside the job's own, as in the claim; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class Claim:
     """Jobs that it has given back because it cannot run them; None: there are none."""
     labels: tuple[str, ...] | None = None
     """What the worker offers to jobs that ask for it, such as ``pool:gpu``; None: nothing in particular."""
+    lease: str | None = None
+    """A lease policy that holds beside the job's own, for workers that are heard of less often; of two the longer one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,8 @@ class Resume:
     """
 
     tick: int
-    beats: tuple[tuple[str, bytes], ...] = ()
+    beats: tuple[tuple[str, bytes] | tuple[str, bytes, str], ...] = ()
+    """Of each the job and its lease, and the policy beside the job's own if its worker names one."""
     due_max: int = DUE_MAX
 
 
@@ -363,7 +368,7 @@ _NAMES: dict[type[Command], str] = {
     RetireWorker: "worker_retire",
 }
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
-_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 4}
+_LATER = {EndRun: 1, Finish: 1, ReuseStep: 1, Claim: 5, Heartbeat: 1}
 """Commands whose last fields came later than the others, and how many: they are left out from the end where they are None."""
 _FIELDS: dict[type[Command], tuple[str, ...]] = {cls: tuple(field.name for field in fields(cls)) for cls in _NAMES}
 _VALUES: dict[type[Command], Callable[[Command], tuple[Any, ...]]] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from detent.canon import UINT64_MAX, decode
+from detent.canon import UINT64_MAX, add_uint64, decode
 from detent.canon.show import show
 from detent.errors import Refused
 from detent.kernel import commands as cmd
@@ -183,9 +183,11 @@ def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
     """Dequeue and lease up to ``limit`` jobs to one replica; a job over its quota is cancelled instead (X-018)."""
     if fault := id_fault("replica_id", command.replica_id):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
+    if command.lease is not None and (fault := id_fault("lease", command.lease)):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
     tenants, kinds, without, labels = command.tenants, command.kinds, command.without, command.labels
     if tenants is None and kinds is None and without is None and labels is None:
-        return _lease_next(kernel, command.replica_id, command.limit, out)
+        return _lease_next(kernel, command.replica_id, command.limit, out, lease=command.lease)
     if fault := _suiting_fault(tenants, kinds, without, labels):
         return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_TRANSITION)
     offered = frozenset(labels or ())
@@ -196,7 +198,7 @@ def claim(kernel: PartitionState, command: cmd.Claim, out: Outcome) -> None:
             return False
         return (tenants is None or job.tenant_id in tenants) and (kinds is None or job.job_kind in kinds)
 
-    return _lease_next(kernel, command.replica_id, command.limit, out, suits)
+    return _lease_next(kernel, command.replica_id, command.limit, out, suits, command.lease)
 
 
 def _suiting_fault(tenants: object, kinds: object, without: object, labels: object) -> str | None:
@@ -227,6 +229,7 @@ def _lease_next(
     limit: int,
     out: Outcome,
     suits: Callable[[str], bool] | None = None,
+    lease: str | None = None,
 ) -> None:
     if type(limit) is not int or not 1 <= limit <= CLAIM_LIMIT_MAX:
         message = f"limit must be an integer from 1 to {CLAIM_LIMIT_MAX}, not {show(limit)}"
@@ -254,6 +257,8 @@ def _lease_next(
             dispatch=True,
             holder=placed.replica_id,
         )
+        if (policy := kernel.config.leases.get(lease or "")) is not None:
+            job.lease_expiry = max(job.lease_expiry or 0, add_uint64(kernel.tick, policy.lease_ttl_ticks))
         out.grants.append(Grant.of(job))
     return None
 
@@ -372,13 +377,15 @@ def cancel(kernel: PartitionState, command: cmd.Cancel, out: Outcome) -> None:
 
 def heartbeat(kernel: PartitionState, command: cmd.Heartbeat, out: Outcome) -> None:
     """``JobHeartbeat_v1``: extend the lease of the active attempt (PIPE-073, PIPE-074)."""
+    if command.lease is not None and (fault := id_fault("lease", command.lease)):
+        return kernel.refuse(out, "INVALID_PARAMS", fault, identity.JOB_HEARTBEAT)
     if type(command.progress) is not bool:
         message = f"progress must be true or false, not {show(command.progress)}"
         return kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_HEARTBEAT)
     job = leased_job(kernel, command, out)
     if job is None:
         return None
-    extended = extend_lease(kernel, job, command.tick)
+    extended = extend_lease(kernel, job, command.tick, command.lease)
     out.changed = extended
     if command.progress:
         kernel.queue.progressed(job.job_id, kernel.tick)
@@ -388,19 +395,23 @@ def heartbeat(kernel: PartitionState, command: cmd.Heartbeat, out: Outcome) -> N
     return None
 
 
+_BEATS = ((str, bytes), (str, bytes, str))
+
+
 def take_beats(kernel: PartitionState, command: cmd.Resume, out: Outcome) -> bool:
     """Extend the leases whose heartbeats came during the owner's own stall, before time moves on (X-180).
 
     A beat for a lease that is not active is not an error: its worker will learn that by its next request.
     """
     for beat in command.beats if isinstance(command.beats, tuple) else (None,):
-        if type(beat) is not tuple or len(beat) != 2 or type(beat[0]) is not str:
-            kernel.refuse(out, "INVALID_PARAMS", "beats are pairs of job_id and lease_id", identity.JOB_HEARTBEAT)
+        if type(beat) is not tuple or tuple(map(type, beat)) not in _BEATS:
+            message = "beats are pairs of job_id and lease_id, or these with a lease policy"
+            kernel.refuse(out, "INVALID_PARAMS", message, identity.JOB_HEARTBEAT)
             return False
-    for job_id, lease_id in command.beats:
+    for job_id, lease_id, *named in command.beats:
         job = kernel.jobs.get(job_id)
         if job is not None and job.state == "RUNNING" and job.lease_id == lease_id:
-            extend_lease(kernel, job, max(command.tick, kernel.tick))
+            extend_lease(kernel, job, max(command.tick, kernel.tick), named[0] if named else None)
     return True
 
 

@@ -10,7 +10,8 @@ The formulas are the contract's (or fixed beside it in the decisions), so they c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, count
 
 from detent.canon import UINT64_MAX, encode, encode_trusted, sha256
 from detent.canon.late import dataclass
@@ -106,7 +107,36 @@ def partition_of(job_id: str, partitions: int) -> int:
     """The partition that owns a job: its id's digest as a big-endian number, modulo P (PIPE-061)."""
     if partitions < 1:
         raise InvalidInput(f"there is at least one partition, not {partitions}")
+    if partitions == 1:
+        return 0
     return int.from_bytes(sha256(job_id.encode("utf-8")), "big") % partitions
+
+
+def same_partition(anchor: str, partitions: int) -> Callable[[str], bool] | None:
+    """Whether an id lies in the partition of another one; None where every id does."""
+    if partitions == 1:
+        return None
+    wanted = partition_of(anchor, partitions)
+    return lambda name: partition_of(name, partitions) == wanted
+
+
+def chosen(candidates: Iterable[str], suits: Callable[[str], bool] | None) -> str:
+    """The first id that suits, such as one in the partition of a run: it is the same each time it is chosen."""
+    return next(name for name in candidates if suits is None or suits(name))
+
+
+def id_in_run(run_id: str, name: str, partitions: int) -> str:
+    """The id of a job that a run names: ``run/name``, or ``run/name~1`` and so on, the first in the partition of the run."""
+    own = f"{run_id}/{name}"
+    if partitions == 1:
+        return own
+    return chosen(chain([own], (f"{own}~{number}" for number in count(1))), same_partition(run_id, partitions))
+
+
+def name_in_run(run_id: str, job_id: str) -> str:
+    """What a run calls a job whose id `id_in_run` gave it."""
+    name, mark, number = job_id.removeprefix(f"{run_id}/").rpartition("~")
+    return name if mark and number.isdigit() else job_id.removeprefix(f"{run_id}/")
 
 
 def transition_log_hash(count: int, heads: Iterable[tuple[str, int, bytes]]) -> bytes:

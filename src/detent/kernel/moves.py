@@ -90,13 +90,18 @@ def cancel_by_batch(
     return committed[-1]
 
 
-def extend_lease(kernel: PartitionState, job: Job, tick: int) -> bool:
-    """Move a lease's end to ``tick`` plus its policy's extension, never backwards; says whether that changed anything."""
+def extend_lease(kernel: PartitionState, job: Job, tick: int, lease: str | None = None) -> bool:
+    """Move a lease's end to ``tick`` plus its policy's extension, never backwards; says whether that changed anything.
+
+    ``lease`` is a policy beside the job's own; of the two the longer one counts, and one that is not configured does not.
+    """
     if job.heartbeat_tick is None or job.lease_expiry is None or tick < job.heartbeat_tick:
         return False
     job.heartbeat_tick = tick
-    policy = kernel.config.leases[job.lease_policy_id]
-    job.lease_expiry = max(job.lease_expiry, add_uint64(tick, policy.heartbeat_extension_ticks))
+    leases = kernel.config.leases
+    named = [policy for name in (job.lease_policy_id, lease) if name is not None and (policy := leases.get(name))]
+    ticks = max(policy.heartbeat_extension_ticks for policy in named)
+    job.lease_expiry = max(job.lease_expiry, add_uint64(tick, ticks))
     return True
 
 

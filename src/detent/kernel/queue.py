@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable
-from typing import Protocol
+from typing import Final, Protocol
 
 from detent.canon.grammar import PRIORITY_MAX, PRIORITY_MIN
 from detent.canon.late import NamedTuple
 from detent.errors import InvariantBroken, Refused
 from detent.kernel.policy import KernelConfig, QueuePolicy
+
+AT_HOME: Final = "at:home"
+"""What the home's own workers offer, whose claims name no labels, and no worker elsewhere can."""
+OWN_WORKERS: Final = frozenset({AT_HOME})
 
 
 class Enqueued(NamedTuple):

@@ -94,8 +94,10 @@ def reuse_step(kernel: PartitionState, command: cmd.ReuseStep, out: Outcome) -> 
         return _repeat_reuse(kernel, known, command, out)
     if run is None:
         return kernel.refuse(out, "UNKNOWN_RUN", f"run {command.run_id!r} is not open", OPERATOR, run_id=command.run_id)
-    reused = kernel.history.ended_job(command.job_id)
-    if reused is None or not has_result(reused.state, element) or reused.tenant_id != run.tenant_id:
+    # The history of another partition is recorded there. The owner has looked at it before it lets a request through (`owner/turn.py`).
+    is_own = partition_of(command.job_id, kernel.config.partitions) == kernel.config.partition_id
+    reused = kernel.history.ended_job(command.job_id) if is_own else None
+    if is_own and (reused is None or not has_result(reused.state, element) or reused.tenant_id != run.tenant_id):
         message = f"job {command.job_id!r} has no result to reuse"
         return kernel.refuse(out, "UNKNOWN_JOB", message, OPERATOR, job_id=command.job_id)
     run.steps_reused += 1

@@ -42,8 +42,10 @@ class RecordWalk(WalkState):
         fields = loose(body)
         kind = fields.get("kind") if type(fields) is dict else None
         if self.book.erased.count and kind != "erased":
-            self.book.erased.named_again(body)
-            self.book.erased.named_again(evidence or b"")
+            erased = self.book.erased
+            take_note = erased.named_elsewhere if self.partition.number else erased.named_again
+            take_note(body)
+            take_note(evidence or b"")
         if kind == "transition":
             self._transition(fields, body, evidence, position)
         elif kind == "submitted":

@@ -35,6 +35,7 @@ _ERASED: Final = b"e"
 _NAMED_SINCE: Final = b"N"
 _ERASED_HERE: Final = b"H"
 _HOLDS_ERASED: Final = b"O"
+_NAMED_ELSEWHERE: Final = b"W"
 _ENVELOPE: Final = 0xA2
 """How a payload and a signed report begin, and no JSON text does: a CBOR map of two entries."""
 _PLACE_VALUES: Final = 6
@@ -400,6 +401,13 @@ class ErasedTable:
                 self._heads.delete(_ERASED + digest)
             self._heads.put(_NAMED_SINCE + digest, self._now())
 
+    def named_elsewhere(self, data: bytes) -> None:
+        """A record of another partition holds ``data``. Whether it came before an erasure is not known: what it names may be here or gone."""
+        for digest in named_digests(data):
+            if digest in self:
+                self._heads.put(_NAMED_ELSEWHERE + digest, b"")
+            self._heads.put(_NAMED_SINCE + digest, self._now())
+
     def found(self, holder: bytes, data: bytes) -> None:
         """Content is here. Whether it may be, and what it says about other content, is checked when all has come."""
         if not self.count:
@@ -427,7 +435,8 @@ class ErasedTable:
                 if erased is not None and holder not in self and since >= erased:
                     self._heads.delete(_ERASED + digest)
                     changed = True
-        return [key[1:] for key, _ in self._heads.items(_ERASED_HERE) if key[1:] in self]
+        here = [key[1:] for key, _ in self._heads.items(_ERASED_HERE)]
+        return [name for name in here if name in self and self._heads.get(_NAMED_ELSEWHERE + name) is None]
 
     def __contains__(self, digest: bytes) -> bool:
         return self._heads.get(_ERASED + digest) is not None

@@ -21,6 +21,7 @@ from detent.canon import UINT64_MAX, digest, encode
 from detent.canon.late import NamedTuple, dataclass
 from detent.canon.show import show
 from detent.errors import InvalidInput
+from detent.kernel.identity import id_in_run
 from detent.kernel.manifest import MAX_INTERRUPTIONS_DEFAULT, MAX_RETRIES_DEFAULT
 from detent.ordered.seq_ledger import ATTEMPTS_MAX, TOTAL_MAX, SeqLedger
 from detent.ordered.states import SeqState, broken
@@ -130,9 +131,9 @@ def chunk_of(seq: int, total: int, window_size: int, chunk_size: int) -> Chunk:
     return Chunk(first, min(first + chunk_size, window + window_size, total) - 1)
 
 
-def chunk_job_id(run_id: str, first: int, last: int) -> str:
+def chunk_job_id(run_id: str, first: int, last: int, partitions: int) -> str:
     """The id of the kernel job that computes these seqs: the same for every attempt and after every restart."""
-    return f"{run_id}/seq-{first}" if first == last else f"{run_id}/seq-{first}-{last}"
+    return id_in_run(run_id, f"seq-{first}" if first == last else f"seq-{first}-{last}", partitions)
 
 
 class ActiveWindows:

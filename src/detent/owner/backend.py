@@ -18,21 +18,26 @@ from detent.canon import SigningKey, decode_trusted, digest_text, json_decode_tr
 from detent.canon.late import NamedTuple, dataclass
 from detent.canon.strict_json import JsonValue
 from detent.errors import DetentError, InvalidInput, StoreCorrupt, StoreUnavailable
+from detent.executor.own_targets import needs_home
 from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Order, read_order
 from detent.jobs.source_tree import base_below, place_below, tree_of
 from detent.jobs.values import files_named, split_result_name
 from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
-from detent.kernel import Job, Manifest, Submit
+from detent.kernel import Job, Manifest, Submit, same_partition
 from detent.kernel.evidence import detail_of
+from detent.kernel.identity import chosen
 from detent.kernel.manifest import EVICTABLE_KINDS
+from detent.kernel.queue import AT_HOME
 from detent.ledger import sign_own_manifests, sign_results
 from detent.ledger.schema import SubmittedManifest, read_submitted
 from detent.ledger.signing import report_named
+from detent.ledger.trust_config import ENROLL
 from detent.owner.content import NONCE_BYTES, Content, open_trusted, open_value, seal_trusted, seal_value
 from detent.owner.home import Home
 from detent.owner.lock import TurnTaking
 from detent.owner.policies import Chosen
+from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, load_trust, signing_key
 from detent.store.api import StoreReader, WorkRow
@@ -143,14 +148,18 @@ class Backend:
         self._closed = threading.Event()
         self._readers: list[StoreReader] = []
         self._lock = threading.Lock()
+        self.wanted_by: Callable[[Order], Sequence[str]] = lambda order: order.limits.wanted
+        """What the worker of a job must offer: `Runtime` knows what the home's own workers have."""
         self.turn = TurnTaking()
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._orders: OrderedDict[bytes, Order] = OrderedDict()
         self._reports: OrderedDict[bytes, WorkReport] = OrderedDict()
         settings = home.settings()
-        trust, size = load_trust(self.reader, settings), self.reader.head(0).size
+        self._partitions = self.reader.partitions
+        trust, size = load_trust(self.reader, settings), self.reader.head(FIRST).size
         # From the chain of trust that the home's settings pin, so nothing on the other side of a socket can tell another.
         self._origin = trust.origin
+        self._has_workers_elsewhere = any(entry.role == ENROLL for entry in trust.config.keys)
         self._manifest_key = signing_key(home, trust, "manifest", size)
         self._result_key = signing_key(home, trust, "result", size)
         self.policies = settings.policies().of_server() if self._parts.serves else settings.policies()
@@ -173,6 +182,16 @@ class Backend:
     def now_ms(self) -> int:
         """The wall clock."""
         return self._clock.wall_ms()
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the ledger has."""
+        return self._partitions
+
+    def new_job_id(self, beside: str | None = None) -> str:
+        """An id that no other job has, in the partition of another job or run if that is named: what is beside it shares a commit."""
+        suits = None if beside is None else same_partition(beside, self._partitions)
+        return chosen(iter(self.new_uuid, None), suits)
 
     def new_uuid(self) -> str:
         """A UUID of version 4, as text: what `uuid.UUID` would write, without building one."""
@@ -318,7 +337,18 @@ class Backend:
         elif key is not None and any(key):
             keys = tuple([None if one is None else parse_digest(one) for one in key])
             work = WorkRow(tenant, digest, job_id, order.label, now, element_keys=keys)
-        return Submission(manifest, run_id, self._manifest_key, inline, work, request=_request(order))
+        return Submission(manifest, run_id, self._manifest_key, inline, work, request=self._request(named))
+
+    def _request(self, order: Order) -> bytes | None:
+        """What an order asks of the scheduler; None where any worker would do."""
+        wanted = self.wanted_by(order) if order.limits.asks else ()
+        if self._has_workers_elsewhere and needs_home(order.call):
+            wanted = (AT_HOME,)
+        if not wanted:
+            return None
+        from detent.scheduling.orders import write_request  # noqa: PLC0415 - most work asks for nothing
+
+        return write_request(labels=list(wanted))
 
     def chosen(self, names: Mapping[str, str], tenant: str | None = None) -> Chosen:
         """The policies of a tenant's job that names these; refuses a name that the settings do not define."""
@@ -500,15 +530,6 @@ def joined(parts: Iterable[Sequence[tuple[bytes, bytes]]]) -> list[tuple[bytes, 
     for part in parts:
         together.update(part)
     return list(together.items())
-
-
-def _request(order: Order) -> bytes | None:
-    """What an order asks of the scheduler; None where any worker would do."""
-    if not (wanted := order.limits.wanted):
-        return None
-    from detent.scheduling.orders import write_request  # noqa: PLC0415 - most work asks for nothing
-
-    return write_request(labels=list(wanted))
 
 
 def _at_home(order: Order, trees: str) -> Order:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from detent.access.schedules import inputs_named
 from detent.canon import (
     DIGEST_BYTES,
     ITEM_BYTES_MAX,
@@ -31,11 +32,14 @@ from detent.jobs.elements import large_values
 from detent.jobs.order import Order, read_order
 from detent.jobs.source_tree import place_below
 from detent.kernel import Evidence, Job, Run
+from detent.kernel.records import OPERATED
 from detent.ledger.loose import named_digests, written_digests
-from detent.store.api import CONTENT_INLINE_BYTES_MAX, Hashed, JobRow, StoreReader
+from detent.store.api import CONTENT_INLINE_BYTES_MAX, Hashed, JobRow, RecordRow, StoreReader
 from detent.store.content import ContentFiles
 
 NONCE_BYTES = 16
+ERASURES = 0
+"""The partition that erasures are recorded in (decision 0009)."""
 GC_GRACE_MS = 3_600_000
 """Files younger than this are left alone by garbage collection: their record may be on its way."""
 
@@ -105,7 +109,7 @@ class Content:
     @property
     def trees(self) -> str:
         """Where the home of this content has source trees laid out, with the slash behind it."""
-        return f"{self._files.directory.parent}/trees/"
+        return f"{self._files.trees}/"
 
     def stage(self, data: bytes) -> Staged:
         """Get bytes ready to be named: large ones are durable when this returns, small ones go with the commit."""
@@ -153,17 +157,25 @@ class Content:
         return sum(1 for digest in left if self._files.erase(digest))
 
     def erased_last(self) -> set[bytes]:
-        """Digests that the ledger names last in an ``erased`` record."""
-        erased: set[bytes] = set()
+        """Digests that the ledger names last in an ``erased`` record. Erasures are in the first partition; others go by their ticks."""
+        erased: dict[bytes, int] = {}
+        first = next(self._reader.records_of_kind(ERASURES, "erased"), None)
+        if first is None:
+            return set()
+        since = _tick_of(first)
         for partition in range(self._reader.partitions):
-            first = next(self._reader.records_of_kind(partition, "erased"), None)
-            for record in self._reader.records(partition, first.position) if first is not None else ():
+            for record in self._reader.records(partition, first.position if partition == ERASURES else 0):
+                tick = _tick_of(record)
+                if partition != ERASURES and tick < since:
+                    continue
                 named = set(named_digests(record.body)) | set(named_digests(record.evidence or b""))
                 if record.kind == "erased":
-                    erased |= named
-                else:
-                    erased -= named.union(*map(self.named_by, named))
-        return erased
+                    erased |= dict.fromkeys(named, tick)
+                    continue
+                for digest in named.union(*map(self.named_by, named)):
+                    if partition == ERASURES or tick >= erased.get(digest, 0):
+                        erased.pop(digest, None)
+        return set(erased)
 
     def named_by(self, digest: bytes) -> Iterator[bytes]:
         """The digests that stored content names: a sealed value (an order, a run's inputs) or a signed report.
@@ -236,10 +248,25 @@ def referenced_digests(content: Content) -> Iterator[bytes]:
                 body = decode(record.body)
                 if isinstance(body, dict) and isinstance(body[field], bytes):
                     yield body[field]
+            elif (inputs := scheduled_inputs(record)) is not None:
+                yield from _with_inner(content, inputs)
 
 
 NAMING = {"submitted": "decision_digest", "step_reused": "ingredients_digest", "run_reused": "ingredients_digest"}
 """Records that name content themselves, and the field that does."""
+
+
+def scheduled_inputs(record: RecordRow) -> bytes | None:
+    """The digest of what a schedule runs, in the record that made it; None in any other. Named until it is erased."""
+    if record.kind != OPERATED or record.evidence is None:
+        return None
+    body = _map(record.body)
+    return inputs_named(body, _map(record.evidence)) if body.get("evidence_digest") == sha256(record.evidence) else None
+
+
+def _tick_of(record: RecordRow) -> int:
+    tick = _map(record.body).get("tick")
+    return tick if type(tick) is int else 0
 
 
 def _with_inner(content: Content, digest: bytes) -> Iterator[bytes]:

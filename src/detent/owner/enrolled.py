@@ -29,11 +29,11 @@ def announcements(home: Home, store: StoreReader, trusts: Sequence[Trust]) -> li
     """For each partition the versions of trust to announce, so that all of them have a key which certifies workers.
 
     The root key signs it. Where that is kept elsewhere, nothing is announced, and no worker can be enrolled until
-    `detent keys rotate enroll` was run with it.
+    `detent keys rotate enroll` was run with it. Each server of a ledger has a key of its own.
     """
     newest = max(trusts, key=lambda trust: trust.config.version)
     signed: list[SignedTrust] = []
-    if not any(entry.role == ENROLL for entry in newest.config.keys):
+    if not _certifies(home, newest):
         sizes = [store.head(partition).size for partition in range(store.partitions)]
         root_key = _root_key(home, newest, max(sizes))
         if root_key is None:
@@ -45,6 +45,12 @@ def announcements(home: Home, store: StoreReader, trusts: Sequence[Trust]) -> li
         config = TrustConfig(newest.origin, keys, version=last.config.version + 1, prev=last.digest)
         signed.append(sign_trust(config, root_key))
     return [[*missed_versions(store, newest, trust), *signed] for trust in trusts]
+
+
+def _certifies(home: Home, trust: Trust) -> bool:
+    """Whether a key of this home certifies workers."""
+    entries = (entry for entry in trust.config.keys if entry.role == ENROLL and entry.to_position is None)
+    return any(home.keyring.holds(ENROLL, entry.key_id) for entry in entries)
 
 
 def _root_key(home: Home, trust: Trust, position: int) -> SigningKey | None:
@@ -72,8 +78,9 @@ def certify(home: Home, trust: Trust, certificate: Certificate, proof: Proof, ba
 
     Raises `TrustError` where the ledger has no such key in force, and `HomeError` where its private half is not here.
     """
-    for entry in trust.keys(ENROLL, batch_no):
-        enrolment = Enrolment(issue(certificate, home.keyring.find(ENROLL, entry.key_id)), proof)
+    key = home.keyring.first(ENROLL, (entry.key_id for entry in trust.keys(ENROLL, batch_no)))
+    if key is not None:
+        enrolment = Enrolment(issue(certificate, key), proof)
         key_id, digest = certificate.key_id, enrolment.certificate_digest
         return EnrollWorker(0, certificate.worker_id, key_id, digest, enrolment.evidence())
     raise TrustError(

@@ -31,23 +31,28 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from detent.canon import digest_text, encode, sha256
+from detent.canon import SigningKey, digest_text, encode, sha256
 from detent.canon.late import dataclass, pattern
-from detent.errors import HomeError
+from detent.canon.show import show
+from detent.errors import HomeError, InvalidInput
 from detent.ledger import KeyEntry, SignedTrust, TrustConfig, sign_trust
+from detent.owner.content_place import content_place
 from detent.owner.home_permissions import ROLES, KeyFiles, insist_on_own, insist_on_writable, no_access
+from detent.owner.ledgers import LEDGER_FILE, LedgerPlace, finish_ledger, ledger_of, new_ledger, store_section
 from detent.owner.place import DIRECTORY, named_place, places
 from detent.owner.settings import TEMPLATE, Settings, read_settings
+from detent.store.api import Store
 from detent.store.content import ContentFiles
 from detent.store.files import DISK, refuse_network_file_system
-from detent.store.sqlite import SqliteStore
-from detent.store.sqlite.database import UNSYNCED
+
+if TYPE_CHECKING:
+    from detent.store.postgres.address import PostgresAddress
 
 BUILDING = ".new-"
 ORIGIN_BYTES = 8
@@ -69,9 +74,14 @@ class Home:
     path: Path
 
     @property
-    def ledger(self) -> Path:
-        """The database."""
-        return self.path / "ledger.db"
+    def ledger(self) -> LedgerPlace:
+        """Where the ledger is: a file of the home, or an address of PostgreSQL."""
+        return ledger_of(self.path, os.environ)
+
+    @property
+    def ledger_file(self) -> Path:
+        """The ledger of a home that keeps it itself."""
+        return self.path / LEDGER_FILE
 
     @property
     def lock(self) -> Path:
@@ -84,6 +94,11 @@ class Home:
         return self.path / "owner.sock"
 
     @property
+    def join_request(self) -> Path:
+        """The public keys of a home that was made to join a ledger, for the root key to admit; no other home has it."""
+        return self.path / "join.json"
+
+    @property
     def keyring(self) -> KeyFiles:
         """The private keys."""
         return KeyFiles(self.path / "keys")
@@ -94,7 +109,7 @@ class Home:
 
     def content_files(self) -> ContentFiles:
         """Large content."""
-        return ContentFiles(self.path / "content")
+        return ContentFiles(content_place(self.path), trees=self.trees)
 
     @property
     def trees(self) -> Path:
@@ -105,6 +120,10 @@ class Home:
     def uploads(self) -> Path:
         """What clients of a server upload; a home that was never served has none."""
         return self.path / "uploads"
+
+
+Begin = Callable[[Home, SignedTrust, Store], None]
+"""Writes the first batch of a new ledger."""
 
 
 def find_home(start: Path, environment: Mapping[str, str], explicit: Path | None = None) -> Home | None:
@@ -146,16 +165,29 @@ def new_home_path(start: Path, environment: Mapping[str, str], explicit: Path | 
 
 def make_home(
     path: Path,
-    begin: Callable[[Home, SignedTrust], None],
+    begin: Begin,
     *,
-    partitions: int = 1,
+    partitions: int | None = None,
     random: Callable[[int], bytes] = os.urandom,
+    store: PostgresAddress | None = None,
 ) -> Home:
     """Make a new home at ``path``, whole or not at all.
 
-    ``begin`` writes the first batch, which announces the trust configuration. Refuses a path where there is anything but an
-    empty directory, and leaves that as it is.
+    ``begin`` writes the first batch, which announces the trust configuration, to the new ledger. Refuses a path where there is anything
+    but an empty directory, and leaves that as it is. With ``store``, the ledger is made in PostgreSQL, in one transaction that is
+    committed when the home is in its place: a crash between the two leaves a home whose ledger is missing, and no more.
+    The number of ``partitions`` is fixed from then on; None: what `DETENT_PARTITIONS` says, or one.
     """
+    partitions = checked_partitions(partitions)
+    return put_home(path, lambda home: _built(home, begin, partitions, random, store), random=random)
+
+
+Build = Callable[[Home], AbstractContextManager[Callable[[], None]]]
+"""Fills the directory of a new home, and gives what is to be done when it has its place."""
+
+
+def put_home(path: Path, build: Build, *, random: Callable[[int], bytes] = os.urandom) -> Home:
+    """Build a home beside its place and put it there, whole or not at all; refuses, as `make_home`, a place that is taken."""
     _refuse_taken(path)
     if not path.parent.is_dir():
         raise HomeError(f"{path.parent} is not a directory", hint="make it first, or choose another place")
@@ -164,22 +196,42 @@ def make_home(
     stem = path / BUILDING if inside else path.with_name(path.name + BUILDING)
     try:
         _sweep_buildings(stem)
-        with _building(stem, random) as building:
-            _build(Home(building), begin, partitions, random)
+        with _building(stem, random) as building, build(Home(building)) as finish:
             _sync_tree(building)
             if inside:
                 _move_up(building)
-            elif not _put_in_place(building, path):
-                # Another process has put something there since: its home, or a directory in which it makes one.
-                return make_home(path, begin, partitions=partitions, random=random)
+            if inside or _put_in_place(building, path):
+                finish()
+                return Home(path)
     except OSError as exc:
         raise HomeError(
             f"{path} cannot be made: {exc.strerror or exc}", hint="check permissions and free space"
         ) from exc
-    return Home(path)
+    # Another process has put something there since: its home, or a directory in which it makes one.
+    return put_home(path, build, random=random)
 
 
-def home_or_new(path: Path, begin: Callable[[Home, SignedTrust], None]) -> Home:
+PARTITIONS_MAX: Final = 256
+"""Of a home: each has a log, an owner and a tree head of its own in one process."""
+PARTITIONS_VARIABLE: Final = "DETENT_PARTITIONS"
+
+
+def checked_partitions(partitions: int | None, environment: Mapping[str, str] = os.environ) -> int:
+    """How many partitions a new home gets: as many as are asked for, or as the environment says. Refuses what no home can have."""
+    written, where = environment.get(PARTITIONS_VARIABLE) if partitions is None else None, "--partitions"
+    if written is not None:
+        where = PARTITIONS_VARIABLE
+        partitions = int(written) if written.isascii() and written.isdigit() else 0
+    partitions = 1 if partitions is None else partitions
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidInput(
+            f"{where}: a home has 1 to {PARTITIONS_MAX} partitions, not {show(partitions if written is None else written)}",
+            hint="one is right for most homes; the number cannot be changed later",
+        )
+    return partitions
+
+
+def home_or_new(path: Path, begin: Begin) -> Home:
     """The home at ``path``, made by this process or, if another is faster, by that one; writable by this user."""
     try:
         return make_home(path, begin)
@@ -204,7 +256,8 @@ def _refuse_unless_empty(path: Path) -> None:
     elsewhere = "choose another place with --home or DETENT_HOME"
     if is_home(path):
         insist_on_writable(path)
-        if Home(path).ledger.exists():
+        ledger = Home(path).ledger
+        if not isinstance(ledger, Path) or ledger.exists():
             raise HomeError(f"{path} exists already", hint=f"use it, or {elsewhere}")
         raise HomeError(
             f"{path} exists already, and its ledger.db is missing",
@@ -329,18 +382,37 @@ def genesis_trust(origin: str, public_keys: Mapping[str, bytes]) -> TrustConfig:
     )
 
 
-def _build(
-    home: Home, begin: Callable[[Home, SignedTrust], None], partitions: int, random: Callable[[int], bytes]
-) -> None:
+@contextmanager
+def _built(
+    home: Home, begin: Begin, partitions: int, random: Callable[[int], bytes], store: PostgresAddress | None
+) -> Iterator[Callable[[], None]]:
+    """Everything of a new home, and its ledger, which is open and in PostgreSQL not there yet; closed afterwards."""
+    origin = f"detent/{random(ORIGIN_BYTES).hex()}"
+    keys = new_keys(home, ROLES, random)
+    signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
+    write_settings(home, origin, sha256(signed.body), store)
+    ledger = new_ledger(home.ledger_file if store is None else store, origin, partitions)
+    try:
+        begin(home, signed, ledger)
+        if store is None:
+            ledger.close()  # Nothing is left in a journal when the directory is synced.
+        yield partial(finish_ledger, ledger)
+    finally:
+        ledger.close()
+
+
+def new_keys(home: Home, roles: Iterable[str], random: Callable[[int], bytes]) -> dict[str, SigningKey]:
+    """Begin the directory of a home that is being built, with a new key for each role."""
     (home.path / ".gitignore").write_text("*\n")
     (home.path / "keys").mkdir(mode=0o700)
     (home.path / "content").mkdir(mode=0o700)
-    origin = f"detent/{random(ORIGIN_BYTES).hex()}"
-    keys = {role: home.keyring.add(role, random(32), sync=False) for role in ROLES}
-    signed = sign_trust(genesis_trust(origin, {role: key.public_key for role, key in keys.items()}), keys["root"])
-    (home.path / _SETTINGS).write_text(TEMPLATE.format(origin=origin, root=digest_text(sha256(signed.body))))
-    SqliteStore.make(home.ledger, origin, partitions, _options=UNSYNCED)
-    begin(home, signed)
+    return {role: home.keyring.add(role, random(32), sync=False) for role in roles}
+
+
+def write_settings(home: Home, origin: str, root: bytes, store: PostgresAddress | None) -> None:
+    """Write the settings of a home that is being built."""
+    section = "" if store is None else f"\n{store_section(store)}"
+    (home.path / _SETTINGS).write_text(TEMPLATE.format(origin=origin, root=digest_text(root)) + section)
 
 
 def _sync_tree(directory: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from detent.canon import SigningKey
@@ -234,6 +234,14 @@ class KeyFiles:
                 f"the key file {path} holds another key than its name says", hint="restore it from a backup"
             )
         return key
+
+    def first(self, role: str, key_ids: Iterable[bytes]) -> SigningKey | None:
+        """The private key of the first of these ids that is here; if none is, `HomeError` as `find`, and None for no ids at all."""
+        listed = [*key_ids]
+        held = [key_id for key_id in listed if self.holds(role, key_id)]
+        for key_id in held or listed:
+            return self.find(role, key_id)
+        return None
 
     def holds(self, role: str, key_id: bytes) -> bool:
         """Whether there is a file for this key, usable or not."""

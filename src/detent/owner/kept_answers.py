@@ -18,13 +18,14 @@ from detent.jobs.platform_order import is_platform_order, request_of
 from detent.store.api import AnswerRow, Store
 from detent.workflow.identity import uuid8
 
+DECIDED: Final = "IDEMPOTENCY_KEY_DECIDED"
 JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 
 
 def request_digest(order: Order) -> bytes:
     """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
     asked = request_of(order) if is_platform_order(order) else order
-    said = replace(asked, origin=replace(order.origin, ingredients={}, again=None))
+    said = replace(asked, origin=replace(order.origin, ingredients={}, again=None, traceparent=None))
     return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 
@@ -71,6 +72,10 @@ class KeptAnswers:
 
     def refusal(self, rows: Sequence[AnswerRow], pending: Sequence[AnswerRow]) -> Refused | None:
         """Why these answers cannot be kept, or nothing. ``pending`` are those of the same turn, not stored yet."""
+        if any(self._is_decided(row, pending) for row in rows):
+            return Refused(
+                DECIDED, "another request under the idempotency key was decided first; ask again for its answer", {}
+            )
         new = len(self._new(rows, pending))
         if not new:
             return None
@@ -96,9 +101,19 @@ class KeptAnswers:
         before = {row.scope for row in pending}
         return {row.scope for row in rows if row.scope not in before and not self._counts(row)}
 
+    def _is_decided(self, row: AnswerRow, pending: Sequence[AnswerRow]) -> bool:
+        """Whether another answer counts under the same key. A server looks before it asks, but it may have been deposed in between,
+        and what it asked then comes to the next owner. The same answer is the same request, sent again.
+        """
+        found = next((one for one in pending if one.scope == row.scope), None) or self._kept(row)
+        return found is not None and found.response != row.response
+
     def _counts(self, row: AnswerRow) -> bool:
+        return self._kept(row) is not None
+
+    def _kept(self, row: AnswerRow) -> AnswerRow | None:
         kept = self._store.answer(row.scope)
-        return kept is not None and row.stored_at_ms < kept.stored_at_ms + self._limits.window_ms
+        return kept if kept is not None and row.stored_at_ms < kept.stored_at_ms + self._limits.window_ms else None
 
     def _recount(self, now_ms: int, pending: Sequence[AnswerRow]) -> None:
         stored, oldest_ms = self._store.answers_kept(max(now_ms - self._limits.window_ms, -1))

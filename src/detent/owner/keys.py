@@ -29,7 +29,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from detent.canon import digest_text
 from detent.canon.late import dataclass
@@ -39,6 +41,8 @@ from detent.ledger.trust_config import ENROLL, WITNESS
 from detent.owner.enrolled import missed_versions
 from detent.owner.home import ORIGIN_BYTES, Home
 from detent.owner.home_permissions import ROLES
+from detent.owner.joining import JoinRequest
+from detent.owner.ledgers import held_ledger
 from detent.owner.lock import held_alone
 from detent.owner.state_directory import (
     KeptHeads,
@@ -51,6 +55,8 @@ from detent.owner.state_directory import (
 )
 from detent.owner.wiring import Parts, begin_owner, check_kept_head, load_trust, signing_key
 from detent.store.api import Store, StoreReader
+
+_T = TypeVar("_T")
 
 NEVER = 2**62
 """Records between two checkpoints of an owner that must write its one batch and nothing else."""
@@ -89,18 +95,32 @@ def rotate(
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (
         held_alone(home.lock, "no process may work on the home while keys are rotated: stop that one first"),
+        held_ledger(home.ledger, home.socket),
         closing(chosen.open_store(home.ledger)) as store,
     ):
-        return _rotate(home, store, role, chosen, environment, random)
+
+        def rotated(trust: Trust, position: int) -> tuple[TrustConfig, Rotated]:
+            held = partial(home.keyring.holds, role)
+            key = home.keyring.add(role, random(32))
+            config, old_key_ids = rotated_config(
+                trust, role, KeyEntry(key.public_key, role, from_position=position), held
+            )
+            return config, Rotated(role, old_key_ids, key.key_id, config.version, position)
+
+        return _announce(home, store, chosen, environment, rotated)
 
 
-def rotated_config(trust: Trust, role: str, new: KeyEntry) -> tuple[TrustConfig, tuple[bytes, ...]]:
-    """The next version of a trust configuration, in which a new key follows on the role's present ones.
+def rotated_config(
+    trust: Trust, role: str, new: KeyEntry, is_here: Callable[[bytes], bool] = lambda _: True
+) -> tuple[TrustConfig, tuple[bytes, ...]]:
+    """The next version of a trust configuration, in which a new key follows on the role's present ones of this home.
 
-    Also says which keys it follows. A witness or an entry whose time is over already stays as it is. A home that never served has no
-    key that certifies workers: its first one follows on none.
+    Also says which keys it follows. A witness, a key of another server of the ledger, or an entry whose time is over already stays as it is;
+    if none of the role's keys is here, it follows on all of them. A home that never served has no key that certifies workers: its first one
+    follows on none.
     """
-    ended = tuple(entry for entry in trust.config.keys if entry.role == role and entry.to_position is None)
+    present = tuple(entry for entry in trust.config.keys if entry.role == role and entry.to_position is None)
+    ended = tuple(entry for entry in present if is_here(entry.key_id)) or present
     if not ended and role != ENROLL:
         raise TrustError(f"the trust configuration has no {role} key to rotate")
     kept = [entry for entry in trust.config.keys if entry not in ended]
@@ -110,14 +130,54 @@ def rotated_config(trust: Trust, role: str, new: KeyEntry) -> tuple[TrustConfig,
     return config, tuple(entry.key_id for entry in ended)
 
 
-def _rotate(
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Keys of another server that are on the ledger."""
+
+    host: str
+    key_ids: tuple[bytes, ...]
+    version: int
+    from_position: int
+
+
+def admit(home: Home, request: JoinRequest, *, environment: Mapping[str, str], parts: Parts | None = None) -> Admitted:
+    """Have the ledger trust the keys of another server, which made them itself. No process may own the ledger meanwhile.
+
+    Needs the root key. Refuses the request of a server of another ledger, and keys that the ledger knows already.
+    """
+    chosen = replace(parts or Parts(), checkpoint_records=NEVER)
+
+    def admitted(trust: Trust, position: int) -> tuple[TrustConfig, Admitted]:
+        if request.origin != trust.origin:
+            raise InvalidInput(f"the request is for the ledger {request.origin}, and this one is {trust.origin}")
+        entries = tuple(KeyEntry(public, role, from_position=position) for role, public in request.keys.items())
+        known = [entry for entry in entries if versions_of(trust, entry.key_id)]
+        if known:
+            raise InvalidInput(
+                f"the {known[0].role} key {known[0].key_id.hex()[:16]} of {request.host} is known to the ledger already",
+                hint="a server is admitted once; `detent keys` lists its keys",
+            )
+        last = trust.versions[-1]
+        keys, version = (*last.config.keys, *entries), last.config.version + 1
+        config = TrustConfig(trust.origin, keys, version=version, prev=last.digest)
+        return config, Admitted(request.host, tuple(entry.key_id for entry in entries), version, position)
+
+    with (
+        held_alone(home.lock, "no process may work on the home while a server is admitted: stop that one first"),
+        held_ledger(home.ledger, home.socket),
+        closing(chosen.open_store(home.ledger)) as store,
+    ):
+        return _announce(home, store, chosen, environment, admitted)
+
+
+def _announce(
     home: Home,
     store: Store,
-    role: str,
     parts: Parts,
     environment: Mapping[str, str],
-    random: Callable[[int], bytes],
-) -> Rotated:
+    change: Callable[[Trust, int], tuple[TrustConfig, _T]],
+) -> _T:
+    """Announce a new version of the trust configuration in every partition: what ``change`` makes of the newest, from a position on."""
     settings = home.settings()
     trusts = [load_trust(store, settings, partition) for partition in range(store.partitions)]
     newest = max(trusts, key=lambda trust: trust.config.version)
@@ -127,9 +187,7 @@ def _rotate(
     for partition, kept in binding_heads(home, newest, environment):
         check_kept_head(store, kept, partition)  # Before a key is made that would never be used.
     root_key = signing_key(home, newest, "root", max(sizes))
-    key = home.keyring.add(role, random(32))
-    entry = KeyEntry(key.public_key, role, from_position=min(sizes) + 1)
-    config, old_key_ids = rotated_config(newest, role, entry)
+    config, changed = change(newest, min(sizes) + 1)
     signed = sign_trust(config, root_key)
     for partition, trust in enumerate(trusts):
         announce = [*missed_versions(store, newest, trust), signed]
@@ -137,7 +195,7 @@ def _rotate(
         owner.close()
         if owner.failure is not None:
             raise owner.failure
-    return Rotated(role, old_key_ids, key.key_id, config.version, entry.from_position)
+    return changed
 
 
 ACTIVE, ENDED, LATER = "active", "ended", "later"
@@ -263,6 +321,11 @@ def adopt(
     Refuses a home that is not known to be a copy, unless ``force`` says that it is one of a home on another machine or of
     another user; such a home must continue what is known of it here.
     """
+    if not isinstance(home.ledger, Path):
+        raise InvalidInput(
+            f"the ledger of {home.path} is in {home.ledger}: a copy of the directory is another way to the same ledger",
+            hint="`detent copy FROM TO` copies the ledger itself",
+        )
     # As in a rotation, an owner that still holds the old keys writes its one batch and nothing else.
     chosen = replace(parts or Parts(), checkpoint_records=NEVER)
     with (

@@ -19,6 +19,7 @@ from detent.errors import HomeError, InvalidInput
 from detent.store.files import open_no_follow, read_no_follow, replace_no_follow
 
 DIRECTORY: Final = "serve"
+TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file, which holds the home's own token
 NAMES_FILE: Final = "names.json"
 LOCK_FILE: Final = "names.lock"
 NAME_CHARS_MAX: Final = 100

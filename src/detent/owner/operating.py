@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from detent.access.actions import check_action
 from detent.access.changes import Change
 from detent.access.enrolments import EnrolmentTokens
+from detent.access.pools import PoolScales
+from detent.access.schedules import Schedules
 from detent.access.scopes import Principal
 from detent.access.state import OK, AccessState
 from detent.canon import NotCanonical, decode, encode, sha256
@@ -19,6 +21,7 @@ from detent.kernel.records import OPERATED
 from detent.ledger.trust_config import TrustFault
 from detent.ledger.workers import read_enrolment
 from detent.owner.session import Session
+from detent.owner.turn import Carried
 from detent.owner.views import Times
 from detent.store.api import RecordRow, StoreReader
 
@@ -64,9 +67,9 @@ def operate(  # noqa: PLR0913 - one for each part of the record
     )
 
 
-def commit(session: Session, commands: Sequence[Operate]) -> None:
+def commit(session: Session, commands: Sequence[Operate], **carried: Unpack[Carried]) -> None:
     """Have actions recorded, all of them in one commit, and wait for it. Changes of access belong to the first partition."""
-    for answer in session.ask(list(commands), partition=0):
+    for answer in session.ask(list(commands), partition=0, **carried):
         if answer.refusal is not None:
             raise RequestRefused(answer.refusal.message, code=answer.refusal.code)
 
@@ -92,6 +95,16 @@ def read_access(reader: StoreReader) -> AccessState:
     return state
 
 
+def read_schedules(reader: StoreReader) -> Schedules:
+    """The schedules that the ledger says there are now."""
+    schedules, times = Schedules(), Times.of(reader)
+    for row in reader.records_of_kind(0, OPERATED):
+        body, evidence = opened(row)
+        if body:
+            schedules.apply(body, evidence, at_ms=times.ms(body["tick"]))
+    return schedules
+
+
 def read_enrolments(reader: StoreReader) -> tuple[EnrolmentTokens, dict[bytes, int]]:
     """The enrolment tokens that the ledger knows, and how often each was used, by the digest of its secret."""
     tokens, uses = EnrolmentTokens(), dict[bytes, int]()
@@ -110,6 +123,16 @@ def read_enrolments(reader: StoreReader) -> tuple[EnrolmentTokens, dict[bytes, i
             digest = enrolment.proof.token_digest
             uses[digest] = uses.get(digest, 0) + 1
     return tokens, uses
+
+
+def read_scales(reader: StoreReader) -> PoolScales:
+    """How many hosts operators want in pools, as the ledger says."""
+    scales = PoolScales()
+    for row in reader.records_of_kind(0, OPERATED):
+        body, evidence = opened(row)
+        parameters = evidence.get("parameters")
+        scales.take_in(body, parameters if isinstance(parameters, dict) else {})
+    return scales
 
 
 def take_in(state: AccessState, row: RecordRow, times: Times) -> bool:

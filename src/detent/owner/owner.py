@@ -12,6 +12,7 @@ turn is bounded (`TURN_ITEMS_MAX`) for that reason.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from typing import TypeVar
 from detent.canon import SigningKey
 from detent.errors import (
     DetentError,
+    EpochLost,
     HomeError,
     InboxFull,
     InvariantBroken,
@@ -39,7 +41,9 @@ from detent.kernel import (
     RaiseEpoch,
     Record,
 )
+from detent.kernel.records import SUBMITTED
 from detent.kernel.table import State
+from detent.owner.ledgers import RENEW_SECONDS
 from detent.owner.lock import step_aside
 from detent.owner.log_writer import CHECKPOINT_RECORDS, LogWriter, Turn
 from detent.owner.recovery import Recovered
@@ -96,7 +100,9 @@ class Owner:
         inbox_max: int = INBOX_MAX,
         checkpoint_records: int = CHECKPOINT_RECORDS,
         idempotency: IdempotencyLimits | None = None,
+        renew: Callable[[int], bool] | None = None,
     ) -> None:
+        """``renew``, where given, says to the other machines that the owner under this epoch works; False: it is deposed."""
         self.partition = partition
         self.config = config
         self.failure: BaseException | None = None
@@ -105,6 +111,10 @@ class Owner:
         """Told of every commit's records and of the position of the first, in order, once their callers were answered.
 
         They are called within the turn, so they may take note but ask this owner nothing.
+        """
+        self.takers: Callable[[int], Sequence[Request]] = lambda _jobs: ()
+        """Asked at the end of a turn that brought so many jobs into the queue for claims of those who wait for jobs: they are decided in the
+        same commit. Called within the turn, so it must not wait.
         """
         self._kernel = recovered.kernel
         self._batch_key = batch_key
@@ -137,6 +147,8 @@ class Owner:
         self._wake = threading.Event()
         self._wake_at = 0.0
         self._closing = threading.Event()
+        self._renew = renew
+        self._renew_at = math.inf
 
     @property
     def kernel(self) -> Kernel:
@@ -182,7 +194,9 @@ class Owner:
                 self._on_dispatch(grant)
 
     def start(self) -> None:
-        """Run the loop on a thread of its own."""
+        """Run the loop on a thread of its own, and renew the lease from now on."""
+        if self._renew is not None:
+            self._renew_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"detent-owner-{self.partition}", daemon=True)
         self._thread.start()
 
@@ -304,7 +318,7 @@ class Owner:
         due_ms = self._ticker.ms_until_due()
         if due_ms is not None:
             wait_ms = min(wait_ms, due_ms)
-        return time.monotonic() + wait_ms / 1_000
+        return min(time.monotonic() + wait_ms / 1_000, self._renew_at)
 
     def _is_due_sooner(self) -> bool:
         """Whether a turn that the loop did not take has left something before it wakes by itself."""
@@ -328,6 +342,8 @@ class Owner:
             items.append(own)
         requests = [item for item in items if type(item) is Request]
         try:
+            if time.monotonic() >= self._renew_at:
+                self._renew_lease()
             self._turn(requests)
             if len(requests) < len(items):
                 self._look_around(items)
@@ -335,6 +351,15 @@ class Owner:
             self._fail(exc, items)
             if not isinstance(exc, Exception):
                 raise  # An interrupt is for the caller that took this turn, too.
+
+    def _renew_lease(self) -> None:
+        """Say that this owner works, through the connection it writes through."""
+        self._renew_at = time.monotonic() + RENEW_SECONDS
+        if self._renew is not None and not self._renew(self.epoch):
+            raise EpochLost(
+                f"another process has taken over partition {self.partition}: this one was silent for too long",
+                hint="nothing was lost; start this process again, and it stands by",
+            )
 
     def _look_around(self, items: Sequence[Request | Look | Stop]) -> None:
         """Answer the questions of a turn, and end with it if a caller asked for that."""
@@ -376,6 +401,10 @@ class Owner:
             if len(turn.records) >= TURN_RECORDS_MAX:
                 self._settle(turn, answers)
                 turn, answers, beats = Turn(tick), [], {}
+        if len(self._kernel.queue) and (new := sum(record.kind == SUBMITTED for record in turn.records)):
+            for request in self.takers(new):
+                if (outcomes := self._turn_decider.decide(request, turn, beats)) is not None:
+                    answers.append((request, outcomes))
         self._settle(turn, answers)
 
     def _settle(self, turn: Turn, answers: list[tuple[Request, list[Outcome]]]) -> None:

@@ -30,6 +30,9 @@ WEBHOOKS: Final = BackoffSchedule(
     "webhook", (1_000, 10_000, 60_000, 600_000, 1_800_000, 3_600_000, 10_800_000, 21_600_000)
 )
 """The pauses between the tries of a delivery where the settings define no other: 1 s to 6 h. Only homes that serve have it."""
+REMOTE: Final = "remote"
+REMOTE_LEASE: Final = LeasePolicy(REMOTE, 60_000, 60_000)
+"""The lease of workers elsewhere where the settings define no other. Only homes that serve have it."""
 _LEASE_KEYS: Final = frozenset({"ttl_ms", "heartbeat_ms"})
 _DELAYS: Final = "delays_ms"
 _RULE: Final = "evaluation_rule_id"
@@ -54,7 +57,17 @@ class Policies:
 
     def of_server(self) -> Policies:
         """These policies with what a server needs beside them."""
-        return replace(self, backoffs={WEBHOOKS.backoff_schedule_id: WEBHOOKS, **self.backoffs})
+        return replace(
+            self,
+            leases={REMOTE: REMOTE_LEASE, **self.leases},
+            backoffs={WEBHOOKS.backoff_schedule_id: WEBHOOKS, **self.backoffs},
+        )
+
+    def lease_ms(self, lease_policy_id: str, beside: str | None) -> int:
+        """For how long a worker may count on the lease of a job, from each time it is heard of; ``beside`` is its claim's policy."""
+        shortest = min(self.leases.values(), key=lambda one: one.lease_ttl_ticks)
+        both = [self.leases.get(name, shortest) for name in (lease_policy_id, beside) if name is not None]
+        return min(max(one.lease_ttl_ticks for one in both), max(one.heartbeat_extension_ticks for one in both))
 
     @property
     def known(self) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,9 @@ both cases nothing may be written on top. What lies before the checkpoint is not
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from detent.canon import sha256
 from detent.canon.late import dataclass
@@ -24,9 +26,14 @@ from detent.kernel import (
     restore,
 )
 from detent.kernel.partition_state import MakeQueue
+from detent.kernel.records import SUBMITTED
 from detent.ledger import BatchHeader, TrustFault, batch_leaf, parse_batch
 from detent.owner.store_history import StoreHistory
 from detent.store.api import BatchRow, RecordRow, StoreReader
+
+AHEAD_RECORDS: Final = 1_000
+AHEAD_BATCHES: Final = 256
+"""What is read at once when a ledger is opened, unless a single batch has more."""
 
 
 @dataclass(slots=True)
@@ -65,12 +72,12 @@ def recover(store: StoreReader, partition: int, config: KernelConfig, *, make_qu
     history = StoreHistory(store, partition)
     kernel, first = _start(store, partition, config, history, make_queue)
     replayed = 0
-    for batch in store.batches(partition, first, head.size):
+    for batch, stored in _read_ahead(store, partition, first, head.size, history):
         history.horizon = batch.batch_no
-        stored = store.records(partition, batch.first_position, batch.first_position + batch.record_count)
         replayed += _reapply(kernel, batch, stored)
         history.committed()
     history.horizon = None
+    history.committed()  # What was read ahead is not the past of the next turns.
     kernel.drain_touched()
     frontier = Frontier(head.size, frontier_peaks(store, partition, head.size))
     tail = LogTail(frontier, head.leaf_hash, head.next_position, head.last_tick)
@@ -83,11 +90,9 @@ def states_from_the_beginning(
     """The kernel as it stands after each batch before ``stop``, with no checkpoint believed; to look at and nothing else."""
     history = StoreHistory(store, partition)
     kernel = _begin(store, partition, KernelConfig(), history, make_queue)
-    for batch in store.batches(partition, 0, stop):
+    for batch, stored in _read_ahead(store, partition, 0, stop, history):
         history.horizon = batch.batch_no
-        _reapply(
-            kernel, batch, store.records(partition, batch.first_position, batch.first_position + batch.record_count)
-        )
+        _reapply(kernel, batch, stored)
         kernel.drain_touched()
         history.committed()
         yield batch.batch_no, kernel
@@ -116,6 +121,35 @@ def tree_node(store: StoreReader, partition: int, level: int, index: int) -> byt
     if len(node) != 32:
         raise StoreCorrupt(f"batch {batch_no} lacks a tree node of level {level}", details={"batch_no": batch_no})
     return node
+
+
+def _read_ahead(
+    store: StoreReader, partition: int, first: int, stop: int, history: StoreHistory
+) -> Iterator[tuple[BatchRow, list[RecordRow]]]:
+    """Batches with their records, read many at a time together with the jobs that they submit.
+
+    Two questions for each batch made a ledger slow to open whose database is on another machine.
+    """
+    batches = store.batches(partition, first, stop)
+    while some := _some(batches):
+        end = some[-1].first_position + some[-1].record_count
+        rows = deque(store.records(partition, some[0].first_position, end))
+        history.look_ahead([row.job_id for row in rows if row.kind == SUBMITTED and row.job_id is not None])
+        for batch in some:
+            own: list[RecordRow] = []
+            while rows and rows[0].position < batch.first_position + batch.record_count:
+                own.append(rows.popleft())
+            yield batch, own
+
+
+def _some(batches: Iterator[BatchRow]) -> list[BatchRow]:
+    """The next batches, as many as are read at once; none at the end."""
+    found: list[BatchRow] = []
+    records = 0
+    while records < AHEAD_RECORDS and len(found) < AHEAD_BATCHES and (batch := next(batches, None)) is not None:
+        found.append(batch)
+        records += batch.record_count
+    return found
 
 
 def _start(

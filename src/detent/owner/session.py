@@ -21,6 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
+from pathlib import Path
 from typing import Final, Self, TypeVar, Unpack
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
@@ -31,10 +33,11 @@ from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
 from detent.owner.lock import is_held, owner_pid, step_aside, try_lock
 from detent.owner.owner import Owner
+from detent.owner.routing import FIRST, Pieces, Rounds, Routed, only_partition, whole
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
-from detent.owner.turn import Carried, Judge, Make
+from detent.owner.turn import Carried, Judge, Make, Request
 from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, judge_report, open_owned
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
@@ -59,12 +62,12 @@ class Session:
         *,
         environment: Mapping[str, str] | None = None,
         listen: bool = True,
-        on_failed: Callable[[], None] | None = None,
+        on_failed: Callable[[BaseException | None], None] | None = None,
         take_over: bool = True,
     ) -> None:
         """Own the home or reach its owner; with ``take_over=False`` the latter alone.
 
-        ``on_failed``, where given, is told when an owner here fails, which is not opened again, and when a session that may
+        ``on_failed``, where given, is told when an owner here fails, and why, which is not opened again, and when a session that may
         not take over has found no owner for `OWNERLESS_SECONDS`.
         """
         self.home = home
@@ -76,10 +79,13 @@ class Session:
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
         self._tail: Tail | None = None
+        self._takers: Callable[[int], Sequence[Request]] | None = None
         self._closed = False
         self._pid = os.getpid()
         self._opened_at = 0.0
         self._partition_count: int | None = None
+        self.rounds = Rounds()
+        """In which order partitions are asked for work."""
         self._connect()
 
     @property
@@ -103,15 +109,30 @@ class Session:
         self,
         commands: Sequence[Command],
         *,
-        partition: int = 0,
+        partition: int | None = None,
         timeout: float | None = None,
+        content_of: Sequence[Pieces] | None = None,
         **carried: Unpack[Carried],
     ) -> list[Answer]:
-        """Have commands decided together and wait for the answers. Their ticks are set by the owner.
+        """Have commands decided and wait for the answers, in order. Their ticks are set by the owner.
+
+        They go to the partition they are about, unless one is named, and are decided together there. Where they are about several
+        partitions, each decides its own part, and ``answers`` are kept with the last, if all parts were granted. A claim goes round
+        the partitions until it has what it asks for. ``content_of`` has the content of each command.
 
         Refuses, with `InvalidInput`, what only an owner may say by itself.
         """
         _refuse_owner_commands(commands)
+        if partition is None:
+            partition = only_partition(commands, self.partitions)
+        if partition is None:
+            return self._ask_round(Routed.of(commands, self.partitions, content_of, carried), timeout)
+        return self._ask_one(commands, partition, timeout, whole(carried, content_of))
+
+    def _ask_one(
+        self, commands: Sequence[Command], partition: int, timeout: float | None, carried: Carried
+    ) -> list[Answer]:
+        """Have commands decided by one partition, in one commit."""
 
         def here(link: OwnedHome) -> list[Answer]:
             owner = _owner(link, partition)
@@ -124,33 +145,68 @@ class Session:
             step_aside()
             return _answered(partial(asked.result, timeout), timeout)
 
-        return self._reach(here, there)
+        return self._reach(partition, here, there)
 
-    def post(
-        self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()
-    ) -> Callable[[], list[Answer]]:
+    def _ask_round(self, request: Routed, timeout: float | None) -> list[Answer]:
+        """Have each partition decide what is its own, and claim from one after the other what is left to claim."""
+        for number in self.rounds.order(self.partitions):
+            asked, carried = request.part(number, claims=self.may_have_work(number))
+            if asked and request.take(number, self._ask_one(asked, number, timeout, carried)):
+                self.rounds.served(number)
+        return request.answers()
+
+    def may_have_work(self, partition: int) -> bool:
+        """Whether jobs may be waiting in a partition. What comes into its queue after the look is told by its commit."""
+        link = self._link
+        return not isinstance(link, OwnedHome) or len(link.owners[partition].kernel.queue) > 0
+
+    def post(self, commands: Sequence[Command], content_of: Sequence[Pieces]) -> Callable[[], list[Answer]]:
         """Have commands decided together with the next request of this thread, in one commit; returns how to take the answers.
 
         They are taken after that request, or without one. Only where this process owns the home: raises `StoreUnavailable` elsewhere.
         """
         if not isinstance(self._ready(), OwnedHome):
             raise StoreUnavailable("another process owns the home", hint="ask, and wait for the answer")
-        return self.send(commands, content=content)
+        return self.send(commands, content_of=content_of)
 
     def send(
         self,
         commands: Sequence[Command],
         *,
-        partition: int = 0,
+        partition: int | None = None,
         judge: Judge | None = None,
+        content_of: Sequence[Pieces] | None = None,
         **carried: Unpack[Carried],
     ) -> Callable[[], list[Answer]]:
         """Ask without waiting; returns how to take the answers. What a thread sends before it takes any shares a commit.
 
-        ``judge`` is for an owner of this process; an owner elsewhere cannot be given one: `StoreUnavailable`.
+        It goes where `ask` would send it; a ``judge`` needs one partition. ``judge`` is for an owner of this process; an owner elsewhere cannot be given one: `StoreUnavailable`.
         """
         _refuse_owner_commands(commands)
+        if partition is None:
+            partition = only_partition(commands, self.partitions)
+        if partition is not None:
+            return self._send_one(commands, partition, whole(carried, content_of), judge)
+        request = Routed.of(commands, self.partitions, content_of, carried)
+        if judge is not None:
+            raise InvalidInput("a judgement is made by one partition", hint="say by which")
+        if request.claim is not None or carried.get("answers"):
+            return partial(self._ask_round, request, None)  # Each part depends on the outcome of those before it.
+        sent = []
+        for number in request.partitions:
+            asked, beside = request.part(number)
+            sent.append((number, self._send_one(asked, number, beside)))
 
+        def taken() -> list[Answer]:
+            for number, answered in sent:
+                request.take(number, answered())
+            return request.answers()
+
+        return taken
+
+    def _send_one(
+        self, commands: Sequence[Command], partition: int, carried: Carried, judge: Judge | None = None
+    ) -> Callable[[], list[Answer]]:
         def here(link: OwnedHome) -> Callable[[], list[Answer]]:
             owner = _owner(link, partition)
             makes = [_make(command, link, owner) for command in commands]
@@ -168,16 +224,25 @@ class Session:
                 raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
             return link.ask(partition, commands, **carried).result
 
-        return self._reach(here, there)
+        return self._reach(partition, here, there)
 
-    def grants(self, replica_id: str, *, partition: int = 0, timeout: float | None = None) -> list[Grant]:
-        """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173)."""
+    def grants(self, replica_id: str, *, partition: int | None = None, timeout: float | None = None) -> list[Grant]:
+        """The leases that a worker holds, by job id: what to ask after a claim whose answer was lost (X-173).
+
+        In all partitions, unless one is named.
+        """
         replica_id, _ = check_asker(replica_id, None)
+        asked = range(self.partitions) if partition is None else (partition,)
+        found = [grant for number in asked for grant in self._grants_in(number, replica_id, timeout)]
+        return sorted(found, key=attrgetter("job_id"))
+
+    def _grants_in(self, partition: int, replica_id: str, timeout: float | None) -> list[Grant]:
         found: list[Grant] = []
         while True:
             after = found[-1].job_id if found else None
             look = partial(open_grants, replica_id=replica_id, after=after)
             asked = self._reach(
+                partition,
                 lambda link: _owner(link, partition).look(look),  # noqa: B023
                 lambda link: link.grants(partition, replica_id, after),  # noqa: B023
             )
@@ -203,7 +268,7 @@ class Session:
             if len(envelope) > ENVELOPE_BYTES_MAX:
                 raise InvalidInput(f"a signed report has at most {ENVELOPE_BYTES_MAX} bytes, not {len(envelope)}")
             self.home.content_files().put(envelope)
-        partition = partition_of(name, self._partitions()) if (name := job_of(report)) is not None else 0
+        partition = self._partition_of_report(report)
 
         def here(link: OwnedHome) -> Answer:
             owner = _owner(link, partition)
@@ -217,7 +282,7 @@ class Session:
             asked = link.result(partition, envelope, content=content)
             return _answered(partial(asked.result, timeout), timeout)[-1]
 
-        return self._reach(here, there)
+        return self._reach(partition, here, there)
 
     def judged(
         self, report: bytes, content: Sequence[tuple[bytes, bytes]]
@@ -229,7 +294,22 @@ class Session:
         link = self._ready()
         if not isinstance(link, OwnedHome):
             raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
-        return judge_report(self.home, link.trusts, link.owners, link.certificates, 0, report, content)
+        partition = self._partition_of_report(report)
+        return judge_report(self.home, link.trusts, link.owners, link.certificates, partition, report, content)
+
+    def _partition_of_report(self, report: bytes | VerifiedReport) -> int:
+        return FIRST if (name := job_of(report)) is None else self.partition(name)
+
+    def take_jobs(self, takers: Callable[[int], Sequence[Request]]) -> None:
+        """Have claims decided in the commits that bring jobs into the queue, whenever this process owns the home; see `Owner.takers`."""
+        with self._lock:
+            self._takers = takers
+            self._set_takers()
+
+    def _set_takers(self) -> None:
+        if self._takers is not None and isinstance(self._link, OwnedHome):
+            for owner in self._link.owners:
+                owner.takers = self._takers
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Receive every record that is committed to the home from now on, in order, under any owner.
@@ -247,7 +327,7 @@ class Session:
 
     def partition(self, name: str) -> int:
         """The partition that owns a job or a run, by its id."""
-        return partition_of(name, self._partitions())
+        return partition_of(name, self.partitions)
 
     def close(self) -> None:
         """End the session; an owner finishes what waits and gives the home up."""
@@ -268,8 +348,12 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _partitions(self) -> int:
+    @property
+    def partitions(self) -> int:
         """How many partitions the ledger has, which never changes."""
+        link = self._link
+        if self._partition_count is None and isinstance(link, OwnedHome):
+            self._partition_count = len(link.owners)
         if self._partition_count is None:
             with self._parts.open_reader(self.home.ledger) as reader:
                 self._partition_count = reader.partitions
@@ -280,16 +364,20 @@ class Session:
         """Whether this is a copy in a child of the process that opened the session: its threads are not here."""
         return os.getpid() != self._pid
 
-    def _reach(self, here: Callable[[OwnedHome], _T], there: Callable[[Connection], _T]) -> _T:
-        """Ask the owner in this process or the one that is connected; if that one is gone before it was asked, the next."""
+    def _reach(self, partition: int, here: Callable[[OwnedHome], _T], there: Callable[[Connection], _T]) -> _T:
+        """Ask the owner of a partition, here or the one that is connected; if that one is gone before it was asked, the next."""
         while True:
-            link = self._ready()
+            link = self._owner_of(partition)
             if isinstance(link, OwnedHome):
                 return here(link)
             try:
                 return there(link)
             except NotSent:
                 self._take_over(link)
+
+    def _owner_of(self, partition: int) -> OwnedHome | Connection:  # noqa: ARG002 - one process owns all partitions of a home
+        """Who owns a partition: this process, or the one that is connected. The one place that knows."""
+        return self._ready()
 
     def _ready(self) -> OwnedHome | Connection:
         if self._forked:
@@ -317,10 +405,15 @@ class Session:
             while not self._closed:
                 held = try_lock(self.home.lock) if self._may_own else None
                 if held is not None:
-                    self._link = open_owned(
-                        self.home, held, self._parts, environment=self._environment, listen=self._listen
-                    )
+                    try:
+                        self._link = open_owned(
+                            self.home, held, self._parts, environment=self._environment, listen=self._listen
+                        )
+                    except StoreUnavailable as exc:
+                        self._link = self._neighbour(exc)
+                        return
                     self._opened_at = time.monotonic()
+                    self._set_takers()
                     self._feed()
                     self._link.watch(self._lost)
                     return
@@ -332,6 +425,16 @@ class Session:
                     if time.monotonic() > deadline:
                         raise self._unreachable() from None
                 time.sleep(CONNECT_PAUSE_SECONDS)
+
+    def _neighbour(self, refusal: StoreUnavailable) -> Connection:
+        """The owner of the same ledger under another home of this machine; raises the refusal where there is none to reach."""
+        socket = refusal.details.get("owner_socket")
+        if not socket or not os.path.exists(str(socket)):  # noqa: PTH110 - a path of another process's own
+            raise refusal
+        try:
+            return Connection(Path(str(socket)), self._lost)
+        except (OSError, OutcomeUnknown, NotSent, TimeoutError):
+            raise refusal from None
 
     def _feed(self) -> None:
         """Have those who observe told by the owners of this process, if it owns the home now."""
@@ -348,7 +451,7 @@ class Session:
         The calling thread may be the one that `close` waits for, so nothing is done on it.
         """
         if isinstance(link, OwnedHome) and self._on_failed is not None:
-            self._on_failed()  # A server ends and is started again (X-173).
+            self._on_failed(link.failure)  # A server ends and is started again (X-173).
             return
         threading.Thread(target=self._take_over, args=(link,), name="detent-take-over", daemon=True).start()
 
@@ -367,7 +470,7 @@ class Session:
             with contextlib.suppress(DetentError):
                 self._connect()
         if not self._may_own and not self._closed and self._link is None and self._on_failed is not None:
-            self._on_failed()
+            self._on_failed(None)
 
     def _unreachable(self) -> StoreUnavailable:
         pid = owner_pid(self.home.lock)

@@ -5,7 +5,6 @@ An unknown key is an error, not a comment: a misspelt limit that silently does n
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from detent.canon.late import dataclass
 from detent.canon.show import show
 from detent.errors import DetentError, HomeError, InvalidInput
 from detent.jobs.dedupe import SUPERSEDE_DEFAULT, IdempotencyLimits
+from detent.jobs.repeats import PERCENT_MAX
 from detent.kernel import KernelConfig
 from detent.kernel.policy import RULES
 from detent.owner.policies import (
@@ -38,6 +38,7 @@ from detent.workflow.vocabulary import STEP_TYPES
 if TYPE_CHECKING:
     from detent.jobs.bounds import Bounds
     from detent.jobs.plans import Plans
+    from detent.jobs.pools import Pool
 
 TEMPLATE = """\
 # The settings of this Detent home. Times are milliseconds. What is decided by them is hashed into every run's records,
@@ -125,6 +126,13 @@ supersede = false
 # Webhooks reach the public internet alone. Networks of your own that they may reach, too:
 # allow = ["10.1.0.0/16"]
 
+# Where the ledger is, if not in this directory; `detent copy` moves it there. See docs/how-to/postgresql.md.
+# [store]
+# url = "postgresql://user@host/database"
+# Where content beyond 16 KiB is, if not in this directory: one that every machine with this ledger has mounted.
+# [content]
+# url = "file:///mnt/shared"
+
 [resources]
 # What this machine has besides processors, in whole numbers, for steps that say what they take: gpu = 1, memory_mb = 16000.
 """
@@ -160,8 +168,10 @@ _SECTIONS: dict[str, frozenset[str] | None] = {
     "access": frozenset(ACCESS_RATES),
     "webhooks": frozenset({"allow"}),
     "serve": frozenset({"embedded"}),
+    "store": frozenset({"url", "url_file"}),
+    "content": frozenset({"url"}),
 }
-_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+AUDIT_PERCENT = "audit_percent"
 POOL_WORKERS_MAX = 1024
 """Workers of one pool."""
 STDERR = "stderr"
@@ -302,13 +312,27 @@ class Settings:
     @property
     def step_pools(self) -> Mapping[str, int]:
         """How many workers the steps of a type have for themselves in each process, for types that have any."""
-        return {name: entry["count"] for name, entry in sorted(self.raw.get("workers", {}).items())}
+        found = self.raw.get("workers", {})
+        return {name: entry["count"] for name, entry in sorted(found.items()) if name != AUDIT_PERCENT}
+
+    @property
+    def audit_percent(self) -> int:
+        """How many in a hundred jobs of workers elsewhere are run again on another worker."""
+        percent: int = self.raw.get("workers", {}).get(AUDIT_PERCENT, 0)
+        return percent
 
     @property
     def pools(self) -> Mapping[str, Sequence[str]]:
-        """Pools of workers elsewhere that may come, each with the labels that its workers have."""
-        pools: Mapping[str, Sequence[str]] = self.raw.get("pools", {})
-        return pools
+        """Pools of workers elsewhere that come and go by themselves, each with the labels that its workers have."""
+        return {name: entry for name, entry in self.raw.get("pools", {}).items() if type(entry) is list}
+
+    @property
+    def provisioned(self) -> Mapping[str, Pool]:
+        """Pools whose hosts a server has started and replaced."""
+        from detent.jobs.pools import read_pool  # noqa: PLC0415 - few homes have pools
+
+        found = self.raw.get("pools", {})
+        return {name: read_pool(name, entry) for name, entry in sorted(found.items()) if type(entry) is not list}
 
     @property
     def textfile(self) -> Path | None:
@@ -383,16 +407,26 @@ def _check_numbers(path: Path, section: str, said: Mapping[str, Any], most: Mapp
 
 
 def _check_pools(path: Path, pools: Mapping[str, Any]) -> None:
-    for name, labels in pools.items():
-        if type(labels) is not list or not all(type(one) is str and _POOL.fullmatch(one) for one in (name, *labels)):
-            raise HomeError(
-                f"{path}: pools.{show(name)}: {show(labels)} is not a list of labels",
-                hint='write for example gpu = ["a100"]; names have letters, digits, dots, dashes and underscores',
-            )
+    if not pools:
+        return
+    from detent.jobs.pools import read_pool  # noqa: PLC0415 - few homes have pools
+
+    for name, entry in pools.items():
+        try:
+            read_pool(name, entry)
+        except InvalidInput as exc:
+            raise HomeError(f"{path}: pools.{show(name)}: {exc}", hint=exc.hint or "correct the setting") from exc
 
 
 def _check_workers(path: Path, pools: Mapping[str, Any]) -> None:
     for name, entry in pools.items():
+        if name == AUDIT_PERCENT:
+            if type(entry) is not int or not 0 <= entry <= PERCENT_MAX:
+                raise HomeError(
+                    f"{path}: workers.{name}: {show(entry)} is not a whole number from 0 to {PERCENT_MAX}",
+                    hint="correct the setting and start again",
+                )
+            continue
         if name not in STEP_TYPES:
             raise HomeError(
                 f"{path}: workers.{show(name)} is not a type of steps", hint=f"known: {', '.join(sorted(STEP_TYPES))}"

@@ -36,9 +36,9 @@ from detent.errors import DetentError, HomeCopied, HomeError, StoreUnavailable
 from detent.ledger import SignedTrust, Trust, TrustConfig
 from detent.owner.home import Home, is_home
 from detent.owner.home_permissions import refuse_foreign_state
+from detent.owner.ledgers import open_ledger
 from detent.store.api import StoreReader
 from detent.store.files import read_no_follow, replace_no_follow
-from detent.store.sqlite import SqliteStore
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Room for the heads of as many partitions as a ledger can have."""
@@ -183,7 +183,7 @@ def ledger_name(reader: StoreReader) -> str:
 
 def copied_from(home: Home, environment: Mapping[str, str]) -> Path | None:
     """The home that this one is a copy of, for those who only look: None also when its ledger cannot be read."""
-    with suppress(DetentError, OSError), closing(SqliteStore.open_reader(home.ledger)) as reader:
+    with suppress(DetentError, OSError), closing(open_ledger(home.ledger)) as reader:
         return original_of(home, ledger_name(reader), environment)
     return None
 
@@ -191,7 +191,7 @@ def copied_from(home: Home, environment: Mapping[str, str]) -> Path | None:
 def original_of(home: Home, origin: str, environment: Mapping[str, str]) -> Path | None:
     """The home that this one is a copy of; None when it is none, or its original is not there any more."""
     noted = PlaceKeeper(environment, origin).read()
-    if noted is None or noted.is_same(Place.of(home)):
+    if noted is None or noted.is_same(Place.of(home)) or not isinstance(home.ledger, Path):
         return None
     path = Path(noted.path)
     try:

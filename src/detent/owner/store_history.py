@@ -80,7 +80,10 @@ class StoreHistory:
         self._jobs.clear()
         self._runs.clear()
         self._plain.clear()
-        self._looked_at = {}
+        if (
+            self.horizon is None
+        ):  # During recovery the store does not change, and what was read ahead is for many batches.
+            self._looked_at = {}
 
     def look_ahead(self, job_ids: Sequence[str]) -> None:
         """Read at once the jobs that the next commands are about; one by one takes as long as deciding them."""
@@ -106,6 +109,11 @@ class StoreHistory:
             if last is None or not self._is_past(last):
                 return None
         return Job.read(row.body)
+
+    def job_elsewhere(self, job_id: str) -> Job | None:
+        """A job that another partition has ended, as it stands now: for the owner, and never for its kernel."""
+        row = self._looked_at[job_id] if job_id in self._looked_at else self._store.job(job_id)
+        return None if row is None or row.state not in TERMINAL else Job.read(row.body)
 
     def ended_run(self, run_id: str) -> bytes | None:
         """The encoded form of a run that has ended."""

@@ -16,12 +16,24 @@ from detent.canon import check_uint64
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
 from detent.jobs.dedupe import IdempotencyLimits
-from detent.kernel import Claim, Command, Heartbeat, Kernel, Operate, Outcome, ReuseStep, Submit, VerifiedManifest
+from detent.kernel import (
+    Claim,
+    Command,
+    Heartbeat,
+    Kernel,
+    Operate,
+    Outcome,
+    ReuseStep,
+    Submit,
+    VerifiedManifest,
+    partition_of,
+)
 from detent.kernel.commands import OUTCOME_OF_REQUEST, stamped
 from detent.kernel.handlers import HANDLERS
 from detent.kernel.identity import JOB_TRANSITION
 from detent.kernel.manifest import digest_fault, id_fault
 from detent.kernel.outcome import DEDUPLICATED
+from detent.kernel.run import has_result
 from detent.owner.kept_answers import KeptAnswers
 from detent.owner.log_writer import Turn, refusal_rows
 from detent.owner.store_history import StoreHistory
@@ -345,6 +357,8 @@ class TurnDecider:
     def _apply(self, command: Command, turn: Turn, beats: dict[str, Outcome]) -> Outcome:
         if type(command) is Heartbeat and (repeated := self._repeated_beat(command, beats)) is not None:
             return repeated
+        if type(command) is ReuseStep and (refusal := self._reuse_fault(command)) is not None:
+            return self._turn_away(refusal, turn)
         outcome = self._kernel.apply(command)
         if outcome.recorded:
             turn.add(command, outcome)
@@ -352,10 +366,24 @@ class TurnDecider:
             turn.refusals.extend(refusal_rows(self._partition, turn.tick, command, outcome))
         if outcome.heartbeat is not None:
             beats[outcome.heartbeat.job_id] = outcome
-            self._ticker.hear(outcome.heartbeat.job_id, outcome.heartbeat.lease_id)
+            named = command.lease if type(command) is Heartbeat else None
+            self._ticker.hear(outcome.heartbeat.job_id, outcome.heartbeat.lease_id, named)
         if outcome.grants:
-            self._ticker.hear_all(outcome.grants)
+            self._ticker.hear_all(outcome.grants, command.lease if type(command) is Claim else None)
         return outcome
+
+    def _reuse_fault(self, command: ReuseStep) -> Refused | None:
+        """Why a run cannot take the result of a job of another partition, whose history its own kernel cannot know."""
+        partitions = self._kernel.config.partitions
+        if type(command.job_id) is not str or partition_of(command.job_id, partitions) == self._partition:
+            return None
+        run = self._kernel.runs.get(command.run_id) if type(command.run_id) is str else None
+        job = self._history.job_elsewhere(command.job_id)
+        if run is None or (
+            job is not None and has_result(job.state, command.element) and job.tenant_id == run.tenant_id
+        ):
+            return None  # Of a run that is not open, the kernel knows whether it is a repeat.
+        return Refused("UNKNOWN_JOB", f"job {command.job_id!r} has no result to reuse", {"job_id": command.job_id})
 
     def _repeated_beat(self, command: Heartbeat, beats: dict[str, Outcome]) -> Outcome | None:
         """What an earlier heartbeat of this turn was answered, as long as its lease is in force (X-165).

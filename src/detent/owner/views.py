@@ -288,6 +288,22 @@ def timeline_of_run(reader: StoreReader, content: Content, view: RunView) -> lis
     return [_record_view(reader, content, row, view.times) for row in rows]
 
 
+def records_of_run(
+    reader: StoreReader, content: Content, view: RunView, behind: tuple[int, int], limit: int
+) -> list[RecordView]:
+    """A run's own records and the submissions of its jobs behind a partition and position, in that order."""
+    found: list[RecordView] = []
+    for row in reader.records_of_run(view.row.run_id):
+        if (row.partition, row.position) <= behind:
+            continue
+        record = _record_view(reader, content, row, view.times)
+        if record.fields.get("tenant_id", view.row.tenant_id) == view.row.tenant_id:
+            found.append(record)
+        if len(found) >= limit:
+            break
+    return found
+
+
 def actions_on(reader: StoreReader, content: Content, view: JobView | RunView) -> list[RecordView]:
     """What operators asked for about a job or a run of their own workspace, in order."""
     kind, name = ("job", view.row.job_id) if isinstance(view, JobView) else ("run", view.row.run_id)

@@ -17,12 +17,15 @@ from detent.kernel import ChangeTrust, EnrollWorker, Grant, KernelConfig, Verifi
 from detent.kernel.partition_state import MakeQueue
 from detent.ledger import SignedTrust, Trust, TrustConfig, verify_manifest
 from detent.ledger.note import parse_head, parse_note
+from detent.ledger.trust_config import ROOT
 from detent.owner.acceptance import VerifiedReport, judge
 from detent.owner.content import Content
 from detent.owner.enrolled import Certificates, announcements, enrolment_refusal
 from detent.owner.home import Home, environment_policy
+from detent.owner.ledgers import LedgerPlace, hold, lease_of, open_ledger, open_store
 from detent.owner.lock import OwnerLock
 from detent.owner.owner import Owner
+from detent.owner.owner_address import TRANSITION, sign_address, tell_address
 from detent.owner.policies import carried_over
 from detent.owner.recovery import recover, tree_node
 from detent.owner.settings import Settings
@@ -32,8 +35,7 @@ from detent.owner.ticks import Clock, SystemClock
 from detent.owner.turn import Judge
 from detent.scheduling.scheduler import Scheduler
 from detent.store.api import LedgerReader, Store, StoreReader, TreeHeadRow
-from detent.store.sqlite import SqliteStore
-from detent.store.sqlite.database import UNSYNCED, Options
+from detent.store.sqlite.database import Options
 from detent.store.uploads import uploads_kept
 
 if TYPE_CHECKING:
@@ -46,57 +48,62 @@ class Parts:
 
     clock: Clock = field(default_factory=SystemClock)
     make_queue: MakeQueue = Scheduler
-    open_store: Callable[[Path], Store] = SqliteStore.open
+    open_store: Callable[..., Store] = open_store
+    """Opens a ledger for writing by its place."""
     crash_point: Callable[[str], None] | None = None
     on_dispatch: Callable[[Grant], None] | None = None
     checkpoint_records: int | None = None
     accept_rollback: bool = False
+    stand_by: Callable[[StoreUnavailable], None] | None = None
+    """Called while a process elsewhere owns the ledger, which is taken over when that ends or is silent; None: that is an error."""
+    address: str = ""
+    """Where a server takes requests, as HOST:PORT, for those that stand by; empty for any other process."""
     serves: bool = False
     """Whether the owner is a server: it announces a key that certifies workers, where the ledger has none."""
 
-    def read_ledger(self, ledger: Path) -> LedgerReader:
+    def read_ledger(self, ledger: LedgerPlace) -> LedgerReader:
         """A reader, for the caller to close."""
-        return SqliteStore.open_reader(ledger)
+        return open_ledger(ledger)
 
     @contextmanager
-    def open_reader(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
+    def open_reader(self, ledger: LedgerPlace, *, any_schema: bool = False) -> Iterator[StoreReader]:
         """A reader for as long as the block lasts; of a file with a changed schema only where that is said anyway."""
-        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
+        reader = open_ledger(ledger, Options(any_schema=any_schema))
         try:
             yield reader
         finally:
             reader.close()
 
     @contextmanager
-    def open_still(self, ledger: Path) -> Iterator[StoreReader]:
+    def open_still(self, ledger: LedgerPlace) -> Iterator[StoreReader]:
         """A reader for as long as the block lasts, for the holder of the home's lock; works on a full disk, too."""
-        reader = SqliteStore.open_reader(ledger, _options=Options(still=True))
+        reader = open_ledger(ledger, Options(still=True))
         try:
             yield reader
         finally:
             reader.close()
 
     @contextmanager
-    def open_snapshot(self, ledger: Path, *, any_schema: bool = False) -> Iterator[StoreReader]:
+    def open_snapshot(self, ledger: LedgerPlace, *, any_schema: bool = False) -> Iterator[StoreReader]:
         """A reader that sees the commits of this moment and none that follow, for as long as the block lasts."""
-        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=any_schema))
+        reader = open_ledger(ledger, Options(any_schema=any_schema))
         try:
             with reader.snapshot() as snapshot:
                 yield snapshot
         finally:
             reader.close()
 
-    def damage(self, ledger: Path) -> list[str]:
+    def damage(self, ledger: LedgerPlace) -> list[str]:
         """What the store's own check finds in the file."""
-        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
+        reader = open_ledger(ledger, Options(any_schema=True))
         try:
             return reader.damage()
         finally:
             reader.close()
 
-    def schema_faults(self, ledger: Path) -> list[str]:
+    def schema_faults(self, ledger: LedgerPlace) -> list[str]:
         """In what the file differs from the store's own schema."""
-        reader = SqliteStore.open_reader(ledger, _options=Options(any_schema=True))
+        reader = open_ledger(ledger, Options(any_schema=True))
         try:
             return reader.schema_faults()
         finally:
@@ -137,6 +144,11 @@ class OwnedHome:
         """Whether an owner has closed: the home must be opened again."""
         return any(owner.closed for owner in self.owners)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why an owner has closed, if one has failed."""
+        return next((owner.failure for owner in self.owners if owner.failure is not None), None)
+
     def watch(self, on_failed: Callable[[OwnedHome], None]) -> None:
         """Have it told when an owner fails, which may be at once."""
         for owner in self.owners:
@@ -166,8 +178,10 @@ def open_owned(
     opened: list[Store] = []
     try:
         settings = home.settings()
-        first = parts.open_store(home.ledger)
+        place = home.ledger
+        first = parts.open_store(place)
         opened.append(first)
+        hold(first, place, home.socket, [0], stand_by=parts.stand_by)
         # Queue and policies first, then trust, then the log (PIPE-107 to PIPE-109).
         for partition in range(first.partitions):
             parts.make_queue(_config(home, settings, first, partition))
@@ -179,12 +193,15 @@ def open_owned(
                 f"the home {home.path} is a copy that has its own name in some of its partitions only",
                 hint="`detent copy` was cut short: run it again",
             )
-        settle_in(home, trusts[0].origin, environment)
+        if isinstance(place, Path):
+            settle_in(home, trusts[0].origin, environment)
         if parts.accept_rollback:
             forget_bound_heads(home, trusts[0], environment)
         for partition, kept in displaced_heads(home, trusts[0], environment):
             check_kept_head(first, kept, partition)
-        opened += [parts.open_store(home.ledger) for _ in range(1, first.partitions)]
+        for partition in range(1, first.partitions):
+            opened.append(parts.open_store(place))
+            hold(opened[-1], place, home.socket, [partition], stand_by=parts.stand_by)
         announce = announcements(home, first, trusts) if parts.serves else [()] * len(opened)
         owners = [
             begin_owner(
@@ -194,6 +211,8 @@ def open_owned(
         ]
         if any(announce):
             trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
+        if parts.address:
+            _tell_addresses(home, opened, owners, trusts, parts.address)
         certificates = Certificates(partial(parts.open_reader, home.ledger), trusts)
         files = home.content_files()
         files.sweep_abandoned()
@@ -221,6 +240,16 @@ def open_owned(
         raise
 
 
+def _tell_addresses(
+    home: Home, stores: Sequence[Store], owners: Sequence[Owner], trusts: Sequence[Trust], address: str
+) -> None:
+    """Say where this server takes requests, signed by the key of each owner's next batch."""
+    for store, owner, trust in zip(stores, owners, trusts, strict=True):
+        key = signing_key(home, trust, TRANSITION, owner.size, owner.partition)
+        proof = sign_address(key, trust.origin, owner.partition, owner.epoch, address)
+        tell_address(store, home.ledger, owner.partition, address, proof)
+
+
 def _telemetry(home: Home, settings: Settings, owners: Sequence[Owner], parts: Parts) -> Telemetry | None:
     """What tells monitoring of this home, attached to its owners; None where the settings ask for nothing."""
     if settings.textfile is None and settings.log is None:
@@ -235,25 +264,20 @@ def _telemetry(home: Home, settings: Settings, owners: Sequence[Owner], parts: P
     return telemetry
 
 
-def begin_ledger(home: Home, signed: SignedTrust, *, parts: Parts | None = None) -> None:
+def begin_ledger(home: Home, signed: SignedTrust, store: Store, *, parts: Parts | None = None) -> None:
     """Write the first batch of a new ledger: the trust configuration and the first epoch; `make_home` syncs them."""
     parts = parts or Parts()
-    store = SqliteStore.open(home.ledger, _options=UNSYNCED)
-    try:
-        trust = Trust.start(signed.envelope())
-        for partition in range(store.partitions):
-            owner = _owner(home, store, home.settings(), trust, None, parts, partition)
-            owner.begin([partial(_announce, signed=signed)])
-            owner.close()
-    finally:
-        store.close()
+    trust = Trust.start(signed.envelope())
+    for partition in range(store.partitions):
+        owner = _owner(home, store, home.settings(), trust, None, parts, partition)
+        owner.begin([partial(_announce, signed=signed)])
+        owner.close()
 
 
 def load_trust(store: StoreReader, settings: Settings, partition: int = 0) -> Trust:
     """The trust of a partition as its own batches announce it, pinned to the root its home was made with."""
-    announced = store.records_of_kind(partition, "trust_changed")
     try:
-        trust = Trust.build((row.batch_no, row.evidence or b"") for row in announced)
+        trust = announced_trust(store, partition)
     except TrustError as exc:
         raise TrustError(
             f"{settings.path.with_name('ledger.db')}: {exc}",
@@ -267,10 +291,26 @@ def load_trust(store: StoreReader, settings: Settings, partition: int = 0) -> Tr
     return trust
 
 
+def announced_trust(store: StoreReader, partition: int = 0) -> Trust:
+    """The trust of a partition as its own batches announce it, whatever its root is."""
+    announced = store.records_of_kind(partition, "trust_changed")
+    return Trust.build((row.batch_no, row.evidence or b"") for row in announced)
+
+
 def signing_key(home: Home, trust: Trust, role: str, position: int, partition: int = 0) -> SigningKey:
-    """The private key that signs for a role at a position of the log, as the trust configuration says."""
-    for entry in trust.keys(role, position, partition):
-        return home.keyring.find(role, entry.key_id)
+    """The private key of this home that signs for a role at a position of the log, as the trust configuration says.
+
+    Each server of a ledger has keys of its own.
+    """
+    listed = [entry.key_id for entry in trust.keys(role, position, partition)]
+    if role != ROOT and home.join_request.exists() and not any(home.keyring.holds(role, key_id) for key_id in listed):
+        raise TrustError(
+            f"the ledger does not trust the {role} key of the home {home.path}",
+            hint=f"run `detent keys admit` with {home.join_request} on the home that has the root key",
+        )
+    key = home.keyring.first(role, listed)
+    if key is not None:
+        return key
     raise TrustError(f"the trust configuration has no {role} key for position {position}", hint="rotate the key")
 
 
@@ -358,6 +398,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
         on_dispatch=parts.on_dispatch,
         crash_point=parts.crash_point,
         idempotency=settings.idempotency,
+        renew=lease_of(store, home.ledger, partition),
         **options,
     )
 

@@ -7,8 +7,8 @@ for leases of that very start only, and a claim is for the workspaces of its cer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from detent.errors import Refused
@@ -28,6 +28,8 @@ class Report(NamedTuple):
 
     lease_id: bytes
     judge: Judge
+    job_id: str = ""
+    """As far as it can be read: what cannot is refused by any partition."""
 
 
 class End(NamedTuple):
@@ -60,6 +62,8 @@ class WorkerTurn:
     claim: Claim | None = None
     recovers: bool = False
     """Whether it is the first turn of this start that this process hears of: leases of older starts are given up, its own looked up."""
+    lease: str | None = None
+    """The lease policy of workers elsewhere, which extends their leases as their claims do."""
     results: dict[bytes, str] = field(default_factory=dict)
     """By lease: how a report or an end was taken."""
     gone: list[bytes] = field(default_factory=list)
@@ -93,12 +97,37 @@ class WorkerTurn:
             if not self._holds(kernel, lease.job_id, lease.lease_id):
                 self.gone.append(lease.lease_id)
             elif lease.lease_id in self.beats:
-                self._add(commands, Heartbeat(0, lease.job_id, lease.lease_id), None)
+                self._add(commands, Heartbeat(0, lease.job_id, lease.lease_id, lease=self.lease), None)
         if self.recovers:
             self._find(kernel)
+            named = {lease.lease_id for lease in self.leases}
+            for grant in self.found:  # Told anew: the worker counts the whole lease from this turn on.
+                if grant.lease_id not in named:
+                    self._add(commands, Heartbeat(0, grant.job_id, grant.lease_id, lease=self.lease), None)
         if self.claim is not None:
             self._add(commands, self.claim, None)
         return Judged(commands, refusals)
+
+    def part(self, is_own: Callable[[str], bool], *, claims: bool, left: int) -> WorkerTurn | None:
+        """What one partition has to decide of this turn, with a claim for ``left`` jobs if it ``claims``; None if there is nothing.
+
+        ``is_own`` says of a job's id whether it lies there.
+        """
+        claim = replace(self.claim, limit=left) if self.claim is not None and claims and left > 0 else None
+        reports = [report for report in self.reports if is_own(report.job_id)]
+        ends = [end for end in self.ends if is_own(end.job_id)]
+        leases = [lease for lease in self.leases if is_own(lease.job_id)]
+        if claim is None and not (self.recovers or reports or ends or leases):
+            return None
+        return WorkerTurn(
+            self.holder, self.worker_id, reports, ends, leases, self.beats, claim, self.recovers, self.lease
+        )
+
+    def take(self, part: WorkerTurn) -> None:
+        """Take in what a partition has decided."""
+        self.results |= part.results
+        self.gone += part.gone
+        self.found += part.found
 
     def read(self, answers: Sequence[Answer]) -> Sequence[Grant]:
         """Take in the answers of the owner; the leases that were granted now."""

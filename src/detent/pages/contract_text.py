@@ -41,6 +41,8 @@ def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
     """How a step is limited, retried and left; empty where it says nothing about any of it (X-162, X-164)."""
     from detent.contract.model import retries_of, timeout_ms_of  # noqa: PLC0415
     from detent.contract.words import format_duration  # noqa: PLC0415 - keeps `--help` fast
+    from detent.jobs.order import JobLimits  # noqa: PLC0415 - loads the kernel, which a help text does not need
+    from detent.jobs.placing import wanted_words  # noqa: PLC0415
 
     timeout_ms = timeout_ms_of(step, binding)
     words = [] if timeout_ms is None else [f"timeout {format_duration(timeout_ms)}"]
@@ -57,6 +59,8 @@ def limits_text(step: ModelWorkflowStep, binding: Binding | None) -> str:
         words.append(f"priority {step.priority}")
     if binding is not None and binding.resources:
         words.append("takes " + " and ".join(f"{amount:,} {name}" for name, amount in binding.resources.items()))
+    if binding is not None and (binding.pool or binding.labels):
+        words.append(f"needs a worker with {wanted_words(JobLimits(pool=binding.pool, labels=binding.labels).wanted)}")
     if binding is not None:
         words += [f"{kind} {name}" for kind, name in binding.policies.items()]
     return ", ".join(words)

@@ -14,19 +14,19 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from detent.access.certificate import replica_of
-from detent.access.turn import LEASES_MAX, PROTOCOL, PROTOCOLS, Answer, Beat, Ended, Granted, Turn
+from detent.access.turn import LEASES_MAX, LOGS_MAX, PROTOCOL, PROTOCOLS, Answer, Beat, Ended, Granted, Turn
 from detent.canon import SigningKey, decode_trusted, sha256
 from detent.canon.grammar import CPU
 from detent.errors import DetentError, InvalidInput
-from detent.executor.own_targets import DELIVER
+from detent.executor.own_targets import needs_home
 from detent.jobs.order import Order
 from detent.jobs.source_tree import place_below, tree_of
-from detent.jobs.work import VALUE_INLINE_BYTES_MAX, WorkReport
+from detent.jobs.work import VALUE_INLINE_BYTES_MAX, Result, WorkReport
 from detent.kernel import Grant, QuotaPolicy
 from detent.ledger import sign_results
 from detent.owner.backend import Inline, RandomBlocks, Reported
@@ -49,8 +49,7 @@ FENCE_SHARE: Final = 5 / 6
 FENCE_SECONDS_MAX: Final = 3.0
 """How long before that what runs is ended: children need a moment to go."""
 NEVER: Final = 3600.0
-BESIDE_THE_LEDGER: Final = frozenset({DELIVER})
-"""Functions that need the server's home: the keys of webhooks lie there."""
+"""Seconds between heartbeats of the supervisor, which need not send any: each turn extends all leases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ class Held:
     granted: Granted
     lease_seconds: float
     fence_at: float
+    granted_ms: int
+    """The server's time when it was told; the attempt begins later."""
     order: Order | None = None
     values: dict[str, bytes | Path] = field(default_factory=dict)
     earlier: WorkReport | None = None
@@ -111,6 +112,8 @@ class RemoteBench:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._listener: Listener | None = None
         self._number = 0
+        self._behind_ms = 0
+        """What this machine's clock lacks of the server's."""
 
     # -- for the supervisor ----------------------------------------------------------------------------------------------
 
@@ -120,8 +123,8 @@ class RemoteBench:
         return lambda: None
 
     def now_ms(self) -> int:
-        """The wall clock of this machine."""
-        return time.time_ns() // 1_000_000
+        """The time, as far as possible that of the server: this machine's clock may be wrong by days."""
+        return time.time_ns() // 1_000_000 + self._behind_ms
 
     def offer(self, vacant: int) -> None:
         """Ask for as many jobs with the next turn."""
@@ -187,8 +190,24 @@ class RemoteBench:
         return self._witness.witness(order, since)
 
     def sign(self, attempts: Sequence[Attempt]) -> list[Reported]:
-        """Sign the outcomes of attempts with the worker's own key."""
-        return self.reporter.report(attempts)
+        """Sign the outcomes of attempts with the worker's own key, their times by the server's clock."""
+        return self.reporter.report([(attempt[0], self._timed(*attempt[:2]), *attempt[2:]) for attempt in attempts])
+
+    def _timed(self, grant: Grant, result: Result) -> Result:
+        """A result whose times lie between its grant and now by the server's clock, however wrong the clock was that took them."""
+        held = self.leases.get(grant.lease_id)
+        now = self.now_ms()
+        first = min(now, 0 if held is None else held.granted_ms)
+
+        def timed(taken_ms: int) -> int:
+            return min(now, max(first, taken_ms + self._behind_ms)) if taken_ms else 0
+
+        elements = result.elements
+        if elements is not None:
+            own = range(result.started_ms, result.finished_ms + 1)  # The others are those of attempts before.
+            elements = replace(elements, started_ms=[timed(one) if one in own else one for one in elements.started_ms])
+        started_ms, finished_ms = timed(result.started_ms), timed(result.finished_ms)
+        return replace(result, started_ms=started_ms, finished_ms=finished_ms, elements=elements)
 
     def settle(self, closing: Sequence[Closing], wanted: int, until: float | None) -> Settled:  # noqa: ARG002
         """Hand reports to the outbox; the next turn brings them."""
@@ -318,9 +337,10 @@ class RemoteBench:
                 # Of an array only the call at hand could be seen.
                 if held.order is not None and not held.order.elements
             }
-            if not self.output.watched or self.output.has_fresh:
+            if not self.output.is_asked or self.output.has_fresh:
                 return False
-        logs = printed_since(self.output.read(jobs))
+        progress = self.output.read_progress(jobs)[: LOGS_MAX // 2]
+        logs = [*progress, *printed_since(self.output.read(jobs), LOGS_MAX - len(progress))]
         with self.changed:
             self.output.add([log for log in logs if log.lease_id in self.leases])
             if logs:
@@ -340,8 +360,13 @@ class RemoteBench:
             for lease_id in named:
                 if (held := self.leases.get(lease_id)) is not None:
                     held.fence_at = max(held.fence_at, fence_at(sent_at, held.lease_seconds))
+            self._behind_ms = answer.now_ms - time.time_ns() // 1_000_000
             granted_at = sent_at + answer.waited_ms / 1_000
-            begun = [held for granted in answer.grants if (held := self._begun(granted, granted_at)) is not None]
+            begun = [
+                held
+                for granted in answer.grants
+                if (held := self._begun(granted, granted_at, answer.now_ms)) is not None
+            ]
             self.vacant = max(0, self.vacant - len(begun))
             self.output.watch(answer.watch)
             missing = [outgoing for lease_id in unsent if (outgoing := self.outbox.get(lease_id)) is not None]
@@ -349,7 +374,7 @@ class RemoteBench:
         self.revoke([lease_id for lease_id, _ in answer.revoked])
         return begun, missing
 
-    def _begun(self, granted: Granted, granted_at: float) -> Held | None:
+    def _begun(self, granted: Granted, granted_at: float, now_ms: int) -> Held | None:
         """A lease that is new here; None for one that was told before, or that came so late that its time is over."""
         grant = Grant(*granted.grant)
         lease_seconds = granted.lease_ms / 1_000
@@ -359,7 +384,7 @@ class RemoteBench:
         self._seen[grant.lease_id] = None
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        held = self.leases[grant.lease_id] = Held(grant, granted, lease_seconds, until)
+        held = self.leases[grant.lease_id] = Held(grant, granted, lease_seconds, until, now_ms)
         return held
 
     def fetched(
@@ -368,10 +393,11 @@ class RemoteBench:
         """Everything that an attempt needs is here: let it begin, or give it back and return why it is not for this worker."""
         code = None
         if order is not None:
+            stays = needs_home(order.call)
             order = self._placed(order)
             held.order, held.values = order, values
             held.earlier = None if earlier is None else _report(earlier)
-            if order.call.kind not in self._machine.kinds or order.call.target in BESIDE_THE_LEDGER:
+            if order.call.kind not in self._machine.kinds or stays:
                 code = "KIND_UNSUPPORTED"
             elif feasible_fault(order.limits.resources, {CPU: self._machine.slots, **self._machine.resources}):
                 code = "RESOURCES_SHORT" if self.protocol > 1 else "KIND_UNSUPPORTED"

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from detent.access.headers import path_part
 from detent.canon import digest_text
 from detent.remote.http import Http
 from detent.remote.problems import AnswerInvalid
@@ -19,7 +20,7 @@ class RemoteFiles:
 
     def __init__(self, http: Http, job_id: str) -> None:
         self._http = http
-        items: list[dict[str, Any]] = http.get(f"/v1/jobs/{job_id}/artifacts")["items"]
+        items: list[dict[str, Any]] = http.get(f"/v1/jobs/{path_part(job_id)}/artifacts")["items"]
         self._urls = {str(one["digest"]): str(one["url"]) for one in items}
 
     def stream(self, digest: bytes, /) -> VerifiedStream | None:
@@ -35,6 +36,10 @@ class RemoteFiles:
             raise AnswerInvalid(f"{url!r:.200} is not the URL of a file", hint="is the server of another version?")
         with ExitStack() as opened:
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
-            pieces = opened.enter_context(self._http.pieces(parts.path, query=query, headers={"host": parts.netloc}))
-            return VerifiedStream(pieces, digest, f"{self._http.address.url}{parts.path}", opened.pop_all().close)
+            answer = opened.enter_context(
+                self._http.opened(parts.path, query=query, headers={"host": parts.netloc}, signed=True)
+            )
+            return VerifiedStream(
+                answer.pieces(), digest, f"{self._http.address.url}{parts.path}", opened.pop_all().close
+            )
         return None

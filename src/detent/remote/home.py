@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
+from uuid import uuid4
 
+from detent.access.headers import path_part
 from detent.errors import InvalidInput, RequestRefused
 from detent.inspect.logs import JobLog
 from detent.pages.logs import Asked, News, read_found, read_log, read_news, seen_map
 from detent.pages.sheet import Told, read_told
 from detent.remote.http import ANSWER_SECONDS, Http
+from detent.remote.problems import ServerUnreachable
 from detent.runs.cancel import Cancelled
 from detent.runs.find_jobs import JOB, NEWEST, OPEN, RUN, STEP, Found, FoundJob, insist_on_whole
 from detent.words.states import CANCELLED, OVER
@@ -27,8 +30,9 @@ FOLLOW_PATIENCE: Final = 300.0
 class RemoteHome:
     """The home behind a server."""
 
-    def __init__(self, http: Http) -> None:
-        self.http = http
+    def __init__(self, http: Http, tell: Callable[[str], None] = lambda _: None) -> None:
+        """``tell`` is told what the user waits for."""
+        self.http, self._tell = http, tell
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +68,13 @@ class RemoteHome:
             "seen": None if asked.seen is None else seen_map(asked.seen),
             "wait": FOLLOW_SECONDS,
         }
-        return read_news(self.http.post("/v1/pages/follow", body, patience=FOLLOW_PATIENCE))
+        key = uuid4().hex  # Both tries are one request.
+        try:
+            sent = self.http.post("/v1/pages/follow", body, patience=0, idempotency_key=key)
+        except ServerUnreachable:
+            self._tell(f"no answer from {self.http.address.url}; waiting for it, Ctrl-C stops")
+            sent = self.http.post("/v1/pages/follow", body, patience=FOLLOW_PATIENCE, idempotency_key=key)
+        return read_news(sent)
 
     def one_job(self, identifier: str) -> str:
         """The id of the one job that an identifier stands for."""
@@ -85,7 +95,7 @@ class RemoteHome:
             wait = int(min(WAIT_SECONDS, max(left, 0)))
             patience = FOLLOW_PATIENCE if deadline is None else left
             detail: dict[str, Any] = self.http.get(
-                f"/v1/jobs/{job_id}", {"wait": wait}, seconds=wait + ANSWER_SECONDS, patience=patience
+                f"/v1/jobs/{path_part(job_id)}", {"wait": wait}, seconds=wait + ANSWER_SECONDS, patience=patience
             )
             if detail["finished_at"] is not None or detail["state"] in OVER:
                 return detail
@@ -107,7 +117,7 @@ class RemoteHome:
                 hint=f"`detent cancel {found.run_id}` cancels the run; `detent list --run {found.run_id}` shows its jobs",
             )
         kind, name = (RUN, found.run_id or identifier) if found.kind == RUN else (JOB, found.jobs[0].job_id)
-        path = f"/v1/{kind}s/{name}"
+        path = f"/v1/{kind}s/{path_part(name)}"
         before = self.http.get(path)
         status = "status" if kind == RUN else "state"
         if before[status] in OVER:

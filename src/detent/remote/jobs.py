@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from detent.access.headers import path_part
 from detent.canon import digest_text, json_decode, json_digest, json_encode
 from detent.errors import DetentError
 from detent.jobs.work import Failure
@@ -34,6 +35,7 @@ def submit_payload(  # noqa: PLR0913 - options, all by name
     reuse_failed: bool = False,
     join: bool = False,
     files: Sequence[str | Path] = (),
+    place: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     key: str | None = None,
 ) -> dict[str, Any]:
@@ -43,6 +45,8 @@ def submit_payload(  # noqa: PLR0913 - options, all by name
             digest = hashlib.file_digest(file, "sha256").digest()
         uploads.send_file(path, digest)
     body = {"payload": dict(document), "reuse_failed": reuse_failed, "in_flight": "join" if join else "new"}
+    if said := {name: value for name, value in (place or {}).items() if value}:
+        body["place"] = said
     taken: dict[str, Any] = post(http, "/v1/jobs", body, seconds=seconds, key=key)
     return taken
 
@@ -59,7 +63,7 @@ def value_of_job(http: Http, detail: Mapping[str, Any]) -> Any:
     if value is not None or detail["value_digest"] in {None, _NULL}:
         return value
     try:
-        return json_decode(http.ask("GET", f"/v1/jobs/{detail['job_id']}/value").body, name="result")
+        return json_decode(http.ask("GET", f"/v1/jobs/{path_part(str(detail['job_id']))}/value").body, name="result")
     except DetentError as exc:
         if exc.code != "CONTENT_GONE":
             raise

@@ -27,10 +27,6 @@ _BY_STATUS: Final = {
     422: "VALIDATION_ERROR",
     429: "RATE_LIMITED",
 }
-_HINTS: Final = {
-    "UNAUTHENTICATED": "set DETENT_KEY to a key of this server; on its own machine, the file that `detent serve` names holds one"
-}
-"""Where a client knows better than the server what its user can do."""
 
 
 class ServerUnreachable(DetentError):
@@ -45,8 +41,8 @@ class AnswerInvalid(DetentError):
     code = "ANSWER_INVALID"
 
 
-def error_from(status: int, document: object, url: str) -> DetentError:
-    """The error that a problem document stands for."""
+def error_from(status: int, document: object, url: str, hints: Mapping[str, str] | None = None) -> DetentError:
+    """The error that a problem document stands for; ``hints`` go before the server's, by code."""
     told = document if isinstance(document, Mapping) else {}
     code, message = str(told.get("code", "")), str(told.get("detail") or told.get("title") or "")[:CHARS_MAX]
     if not code or not message:
@@ -54,7 +50,7 @@ def error_from(status: int, document: object, url: str) -> DetentError:
             f"{url} answered with status {status} and no reason",
             hint="is this the address of a Detent server, and does every proxy before it pass its answers on?",
         )
-    hint = _HINTS.get(code) or (str(told["hint"])[:CHARS_MAX] if told.get("hint") is not None else None)
+    hint = (hints or {}).get(code) or (str(told["hint"])[:CHARS_MAX] if told.get("hint") is not None else None)
     details = _details(told)
     if code not in CODES:
         message, code = f"{message} ({code[:100]})", _BY_STATUS.get(status, "ANSWER_INVALID")

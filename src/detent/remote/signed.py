@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from detent.access.signature import NONCE_BYTES, Said, sign
 from detent.access.turn import MEDIA_TYPE, TURN_BYTES_MAX
@@ -62,9 +64,32 @@ class SignedRequests:
             path = f"/v1/workers/{self._worker_id}/content/{digest_text(digest)}"
             query = {"lease": lease_id.hex()}
             headers = self._headers("GET", path, f"lease={lease_id.hex()}", EMPTY)
-            with self._http.pieces(path, query=query, headers=headers) as pieces:
-                files.put(pieces, digest=digest)
+            with self._http.opened(path, query=query, headers=headers, signed=True, patience=0.0) as answer:
+                files.put(answer.pieces(), digest=digest)
         return files.path(digest)
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._http.address.url
+
+    def newest(self) -> object:
+        """The note of the ledger's newest tree head; a server of an older version does not tell it."""
+        try:
+            return self._head({})["note"]
+        except DetentError as exc:
+            if exc.code in {"NOT_FOUND", "METHOD_NOT_ALLOWED"}:
+                return None
+            raise
+
+    def proof(self, first: int, second: int) -> object:
+        """A document whose `path` proves that one head continues another."""
+        return self._head({"from_size": first, "to_size": second})
+
+    def _head(self, query: Mapping[str, int]) -> Any:
+        path = f"/v1/workers/{self._worker_id}/head"
+        headers = self._headers("GET", path, urlencode(query), EMPTY)
+        return self._http.get(path, query, headers=headers, patience=0.0)
 
     def send(self, digest: bytes, lease_id: bytes, files: ContentFiles) -> None:
         """Send a file that a report under a lease names."""

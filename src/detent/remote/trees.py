@@ -50,8 +50,9 @@ class Tree:
             return None
         named = ", ".join(self.left_out[:NAMED_MAX]) + (", ..." if self.left_out_count > NAMED_MAX else "")
         sent = f"{count_text(len(self.files) + 1, 'file')} of {self.base}"
+        stay = "stays" if self.left_out_count == 1 else "stay"
         return (
-            f"sending {sent}; {count_text(self.left_out_count, 'other file')} there stay here ({named});"
+            f"sending {sent}; {count_text(self.left_out_count, 'other file')} there {stay} here ({named});"
             " name data under `inputs:` of a step to send it"
         )
 

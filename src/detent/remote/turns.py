@@ -4,7 +4,7 @@ Two threads take turns at it, so that a finished job is reported while the other
 server answers the older one then. A third thread looks at the clock: it gives leases up whose time is over, whatever the network does. A
 fourth one looks at what jobs print, while a client of the server does.
 
-A turn that is not answered is sent again under the same number, with pauses from 0.2 s to 5 s. Nothing that was finished is lost meanwhile.
+A turn that is not answered is sent again under the same number, with pauses from 0.2 s to 5 s, or a sixth of the shortest lease. Nothing that was finished is lost meanwhile.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from detent.access.turn import WAIT_MS_MAX, Granted, Turn, read_answer
+from detent.access.turn import WAIT_MS_MAX, Answer, Granted, Turn, read_answer
 from detent.errors import DetentError, registered
 from detent.jobs.order import read_order
 from detent.jobs.source_tree import NAMED, read_tree, tree_of
 from detent.owner.content import open_value
 from detent.remote.bench import Held, RemoteBench
 from detent.remote.outbox import Outgoing
+from detent.remote.problems import AnswerInvalid
 from detent.remote.signed import SignedRequests, told_number
 from detent.store.content import ContentFiles
 from detent.store.trees import DIRECTORY as TREES
@@ -36,6 +37,8 @@ PAUSE_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 """How long an answer may take beyond the wait that was asked for."""
 BEATS_PER_LEASE: Final = 3
+TRIES_PER_LEASE: Final = 6
+"""A server that goes on after it was stopped waits for a third of a lease to hear of it; so pauses are shorter than that."""
 FETCHERS: Final = 4
 """Jobs whose content is fetched at once."""
 OUTPUT_SECONDS: Final = 0.3
@@ -127,23 +130,26 @@ class TurnTaker:
         return not self._wanted and bench.vacant > 0 and not bench.outbox.is_full
 
     def _wait_ms(self) -> int:
-        shortest = min((held.lease_seconds for held in self._bench.leases.values()), default=60.0)
-        return min(WAIT_MS_MAX, int(shortest * 1_000 / BEATS_PER_LEASE))
+        return min(WAIT_MS_MAX, int(self._shortest_lease() * 1_000 / BEATS_PER_LEASE))
+
+    def _shortest_lease(self) -> float:
+        """In seconds, of the leases that are held now."""
+        with self._bench.changed:
+            return min((held.lease_seconds for held in self._bench.leases.values()), default=60.0)
 
     def _take(self, turn: Turn) -> None:
         """Send a turn until it is answered, and do what the answer asks for."""
         try:
-            sent_at, data = self._sent(turn)
+            sent_at, answer = self._sent(turn)
         finally:
             with self._bench.changed:
                 self._under_way -= 1
                 if not self._under_way:
                     self._waits = False
                 self._bench.changed.notify_all()
-        if data is None:
+        if answer is None:
             self._bench.not_sent(turn)
             return
-        answer = read_answer(data)
         begun, missing = self._bench.take_in(turn, answer, sent_at)
         if answer.directive == "drain":
             self.asked_to_drain.set()
@@ -156,7 +162,7 @@ class TurnTaker:
                 with suppress(RuntimeError):  # The worker ends: its leases are given up.
                     self._fetchers.submit(self._fetch_beside, held)
 
-    def _sent(self, turn: Turn) -> tuple[float, bytes | None]:
+    def _sent(self, turn: Turn) -> tuple[float, Answer | None]:
         """The answer to a turn, and when it was first sent; None when it is not to be sent any more.
 
         A later try may get the answer to the first one: what that says is as old.
@@ -165,7 +171,9 @@ class TurnTaker:
         sent_at = time.monotonic()
         while not self._stopping.is_set():
             try:
-                data = self._requests.turn(body, turn.wait_ms / 1_000 + ANSWER_SECONDS)
+                answer = read_answer(self._requests.turn(body, turn.wait_ms / 1_000 + ANSWER_SECONDS))
+                if answer.turn != turn.turn:
+                    raise AnswerInvalid(f"turn {turn.turn} was answered with the answer to turn {answer.turn}")
             except DetentError as exc:
                 if exc.code == "TURN_STALE":
                     self._bench.renumber(told_number(exc, "turn") or turn.turn)
@@ -177,10 +185,10 @@ class TurnTaker:
                     raise
                 self._away(exc)
                 self._stopping.wait(pause * random.uniform(0.75, 1.25))  # noqa: S311 - not a secret
-                pause = min(PAUSE_SECONDS_MAX, pause * 2)
+                pause = min(PAUSE_SECONDS_MAX, pause * 2, self._shortest_lease() / TRIES_PER_LEASE)
                 continue
             self._back()
-            return sent_at, data
+            return sent_at, answer
         return 0.0, None
 
     # -- content -------------------------------------------------------------------------------------------------------
@@ -270,7 +278,7 @@ class TurnTaker:
     def _follow(self) -> None:
         while not self._stopping.is_set():
             with self._bench.changed:
-                if not self._bench.output.watched:
+                if not self._bench.output.is_asked:
                     self._bench.changed.wait(1.0)
                     continue
             self._bench.follow_output()

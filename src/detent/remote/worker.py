@@ -19,6 +19,7 @@ from detent.executor.plain.pool import Pool
 from detent.executor.plain.sweep import sweep_orphans
 from detent.remote.address import parse_address
 from detent.remote.bench import Machine, RemoteBench
+from detent.remote.heads import compare_head
 from detent.remote.http import Http
 from detent.remote.signed import SignedRequests
 from detent.remote.turns import TurnTaker
@@ -83,7 +84,9 @@ def _worked(
     )
     plain = PlainExecutor(Pool(settings.slots, live=live, content=work / "content", preload=LOADED_BY_TASKS))
     with Http(parse_address(enrolled.url, pin=enrolled.pin), agent="detent-worker") as http:
-        turns = TurnTaker(bench, SignedRequests(http, enrolled.worker_id, key, enrolled.origin), tell=tell)
+        requests = SignedRequests(http, enrolled.worker_id, key, enrolled.origin)
+        http.greet = lambda _: compare_head(requests)
+        turns = TurnTaker(bench, requests, tell=tell)
         loop = WorkLoop(bench)
         loop.start(_executors(plain, bench, work, settings), plain)
         turns.start()

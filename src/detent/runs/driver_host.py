@@ -5,6 +5,8 @@ when the run is on the ledger. That the server drives a run is part of the run's
 be remembered: killed at any moment, the next host finds the open runs of the server on the ledger and goes on with each (X-174). The
 run's lock decides between two hosts. A request names the ids of the run it wants, so asking twice is one run.
 
+It also begins runs by the schedules of the server (`schedules/keeper.py`), which it reads off the ledger in the same way.
+
 At most `RUNS_MAX` runs are driven at once; others are recorded, wait, and are taken up in the order of the ledger. The host has no
 workers: those are processes of their own.
 """
@@ -19,15 +21,16 @@ import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from detent.access.schedules import Scheduled
 from detent.errors import DetentError, RequestRefused
-from detent.kernel import Run
+from detent.kernel import Command, Run
 from detent.kernel.commands import decode_commands
 from detent.kernel.run import COMPLETED, RUNNING
 from detent.owner.home import Home
@@ -36,9 +39,10 @@ from detent.owner.socket_messages import error_to_map
 from detent.reuse.work_keys import Options
 from detent.runs.ending import Ending
 from detent.runs.handle import RunHandle
-from detent.runs.record.inputs import RunIdentity, RunInputs, RunLock, parse_inputs
+from detent.runs.record.inputs import TRACEPARENT, RunIdentity, RunInputs, RunLock, parse_inputs
 from detent.runs.retry import run_to_retry
 from detent.runs.runtime import Runtime
+from detent.runs.scheduled_runs import ScheduledRuns
 from detent.store.api import RunRow
 
 DRIVEN_BY: Final = "driven_by"
@@ -55,9 +59,10 @@ REST_SECONDS_MAX: Final = 60.0
 STOP_SECONDS: Final = 10.0
 
 
-def about_run(requested_by: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def about_run(requested_by: str, options: Mapping[str, Any], traceparent: str | None = None) -> dict[str, Any]:
     """What the inputs of a run say that a server drives."""
-    return {DRIVEN_BY: SERVER, "requested_by": requested_by, **({OPTIONS: dict(options)} if options else {})}
+    traced = {} if traceparent is None else {TRACEPARENT: traceparent}
+    return {DRIVEN_BY: SERVER, "requested_by": requested_by, **({OPTIONS: dict(options)} if options else {}), **traced}
 
 
 def options_of(inputs: RunInputs) -> Options:
@@ -67,6 +72,7 @@ def options_of(inputs: RunInputs) -> Options:
         force=said.get("force", False),
         reuse_failed=said.get("reuse_failed", False),
         max_parallel=said.get("max_parallel"),
+        salt=said.get("salt"),
     )
 
 
@@ -83,13 +89,14 @@ class DriverHost:
         """Open runs that other processes started for themselves."""
         self._stopping = threading.Event()
         self._wake = threading.Event()
+        self._scheduled = ScheduledRuns(work, self._begin_scheduled, self._driven_now, self._wake.set)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def start(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Have a run recorded, and drive it from then on."""
         inputs = parse_inputs(asked["inputs"], asked["run_id"])
-        inputs = replace(inputs, about=about_run(asked["requested_by"], asked["options"]))
+        inputs = replace(inputs, about=about_run(asked["requested_by"], asked["options"], asked.get(TRACEPARENT)))
         return self._begin(asked, inputs)
 
     def retry(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,27 +109,51 @@ class DriverHost:
             how = "has not ended" if row.status == RUNNING else "succeeded: there is nothing to run again"
             raise RequestRefused(f"run {row.run_id!r} {how}", code="CONFLICT")
         earlier = run_to_retry(work.backend, Run.decode(row.body)).inputs
-        about = {**earlier.about, **about_run(asked["requested_by"], {})}
+        about = {**earlier.about, **about_run(asked["requested_by"], {}, asked.get(TRACEPARENT))}
         return self._begin(asked, replace(earlier, about=about))
 
     def _begin(self, asked: Mapping[str, Any], inputs: RunInputs) -> dict[str, Any]:
-        run_id, work = asked["run_id"], self._work.for_tenant(asked["workspace"])
+        run_id, operation_id = asked["run_id"], UUID(asked["operation_id"])
+        behind = decode_commands(b64decode(asked["behind"])) if "behind" in asked else ()
+        created = self._begin_run(asked["workspace"], RunIdentity(run_id, operation_id), inputs, behind)
+        return {"run_id": run_id, "created": created}
+
+    def _begin_run(
+        self, workspace: str, identity: RunIdentity, inputs: RunInputs, behind: Sequence[Command] = ()
+    ) -> bool:
+        """Have a run recorded and drive it; False when it was asked for before: it is on the ledger, or about to be."""
+        run_id, work = identity.run_id, self._work.for_tenant(workspace)
         lock = RunLock.take(self._home.path, run_id)
         row = work.backend.reader.run(run_id)
         if lock is None or row is not None:
             if lock is not None:
                 lock.release()
-            return {"run_id": run_id, "created": False}  # It was asked before: on the ledger, or about to be.
-        taken = (RunIdentity(run_id, UUID(asked["operation_id"])), lock)
-        handle = RunHandle(work, inputs, options=options_of(inputs), taken=taken)
+            return False
+        handle = RunHandle(work, inputs, options=options_of(inputs), taken=(identity, lock))
         try:
-            handle.begin(decode_commands(b64decode(asked["behind"])) if "behind" in asked else ())
+            handle.begin(behind)
         except BaseException:
             lock.release()
             raise
         if not self._drive(handle, run_id):
             handle.leave()
-        return {"run_id": run_id, "created": True}
+        return True
+
+    # -- schedules -----------------------------------------------------------------------------------------------------
+
+    def schedule_changed(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Go by a schedule as the ledger has it now."""
+        self._scheduled.refresh(asked["schedule_id"])
+        self._wake.set()
+        return {}
+
+    def _begin_scheduled(self, scheduled: Scheduled, identity: RunIdentity, inputs: RunInputs) -> None:
+        about = {**inputs.about, **about_run(scheduled.made_by, scheduled.options, scheduled.traceparent)}
+        self._begin_run(scheduled.workspace, identity, replace(inputs, about=about))
+
+    def _driven_now(self) -> list[str]:
+        with self._lock:
+            return list(self._driven)
 
     # -- driving -------------------------------------------------------------------------------------------------------
 
@@ -160,14 +191,17 @@ class DriverHost:
     def follow(self, ending: Ending) -> None:
         """Take up the server's open runs that no process drives, until the end is asked for."""
         while not ending.asked.is_set():
+            self._wake.clear()
+            seconds = LOOK_SECONDS
             with contextlib.suppress(DetentError):
                 self._take_up()
-            self._wake.wait(LOOK_SECONDS)
-            self._wake.clear()
+                seconds = min(seconds, self._scheduled.look())
+            self._wake.wait(seconds)
 
     def _take_up(self) -> None:
         rows = list(self._work.backend.reader.runs(status=RUNNING))
         self._not_ours &= {row.run_id for row in rows}
+        self._scheduled.keep_open({row.run_id for row in rows})
         for row in reversed(rows):  # The oldest first.
             if len(self._driven) >= RUNS_MAX or self._stopping.is_set():
                 return
@@ -186,6 +220,7 @@ class DriverHost:
         if not isinstance(about, dict) or about.get(DRIVEN_BY) != SERVER:
             self._not_ours.add(row.run_id)
             return
+        self._scheduled.resumed(row.run_id, about)
         lock = RunLock.take(self._home.path, row.run_id)
         if lock is None:
             return  # A host that is about to end has it.
@@ -220,7 +255,7 @@ class Desk:
     """Hears requests on a socket, and answers each on one of a few threads."""
 
     def __init__(self, host: DriverHost, link: socket.socket, ending: Ending) -> None:
-        self._ops = {"start": host.start, "retry": host.retry}
+        self._ops = {"start": host.start, "retry": host.retry, "schedule_changed": host.schedule_changed}
         self._link, self._ending = link, ending
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(ASKED_AT_ONCE, "detent-asked")
@@ -246,7 +281,7 @@ def drive_until(home: Home, link: socket.socket) -> int:
     ending = Ending()
     failed = threading.Event()
 
-    def ownerless() -> None:
+    def ownerless(_: object) -> None:
         failed.set()
         ending.asked.set()
 

@@ -19,7 +19,7 @@ from detent.canon.late import NamedTuple, dataclass
 from detent.errors import StoreCorrupt
 from detent.kernel import Evidence, Job, Run
 from detent.kernel.table import TERMINAL
-from detent.owner.content import Content
+from detent.owner.content import Content, scheduled_inputs
 from detent.store.api import RecordRow, RunRow, StoreReader
 
 PAYLOAD, REPORT, INPUTS, INNER = "payload", "report", "inputs", "file, value or output"
@@ -137,6 +137,10 @@ def _by_records(content: Content, jobs: frozenset[str], runs: frozenset[str]) ->
                 yield from (_Named(each, f"job {record.job_id}", own=False) for each in _named_by(content, report))
             elif record.run_id not in runs and (ingredients := _ingredients_in(record)) is not None:
                 yield _Named(ingredients, f"run {record.run_id}", own=True)
+            elif (inputs := scheduled_inputs(record)) is not None:
+                holder = f"a schedule made at position {record.position}"
+                yield _Named(inputs, holder, own=True)
+                yield from (_Named(each, holder, own=False) for each in _named_by(content, inputs))
 
 
 def _by_runs(content: Content, runs: frozenset[str]) -> Iterator[_Named]:

@@ -26,7 +26,9 @@ from detent.kernel.run import RUNNING
 from detent.kernel.table import TERMINAL, State
 from detent.owner.content import GC_GRACE_MS, Content, unreferenced
 from detent.owner.home import Home
+from detent.owner.ledgers import held_ledger
 from detent.owner.lock import held_alone
+from detent.owner.operating import read_schedules
 from detent.owner.session import Session
 from detent.owner.views import Times
 from detent.owner.wiring import Parts
@@ -39,6 +41,8 @@ from detent.store.uploads import Uploads, uploads_kept
 from detent.words.states import word_of
 
 REASON = "ERASED_BY_USER"
+SCHEDULE_DELETED = "SCHEDULE_DELETED"
+"""Why what a schedule runs is erased."""
 EXPIRED = "RETENTION_EXPIRED"
 """Why content is erased whose time in the home is over."""
 ERASE_TRIES_MAX = 1_000
@@ -84,7 +88,7 @@ class Collected:
     unfinished: int
     """Files that interrupted writes had left behind."""
     trees: tuple[str, ...] = ()
-    """Source trees that no run and no job names, by their digests."""
+    """Source trees that no run, schedule or job names, by their digests."""
 
 
 def erase(
@@ -142,6 +146,23 @@ def erase_job(
         found = content_of_jobs(content, [job_id])
         planned = _planned(content, home, found, frozenset({job_id}), frozenset())
     return planned if dry_run else _carried_out(planned, home, chosen, environment, reason_code, behind)
+
+
+def erase_scheduled(
+    home: Home,
+    inputs: bytes,
+    *,
+    environment: Mapping[str, str],
+    parts: Parts | None = None,
+    behind: Sequence[Command] = (),
+) -> Erased:
+    """Erase what a schedule runs, in the commit of ``behind``, which deletes it. Runs that it began keep inputs of their own."""
+    chosen = parts or Parts()
+    with chosen.open_snapshot(home.ledger) as reader:
+        size = _size(reader, home.content_files(), inputs)
+        here = size is not None and not _is_gone(reader, home.content_files(), inputs)
+    planned = Erased((inputs,) if here else (), () if here else (inputs,), size or 0)
+    return _carried_out(planned, home, chosen, environment, SCHEDULE_DELETED, behind)
 
 
 def erase_expired(
@@ -242,7 +263,13 @@ def _carried_out(
     behind: Sequence[Command] = (),
 ) -> Erased:
     _record(home, planned.erased, parts, environment, reason_code, behind)
-    return replace(planned, in_log=bool(planned.erased) and not empty_wal(home.ledger))
+    return replace(planned, in_log=bool(planned.erased) and _in_log(home))
+
+
+def _in_log(home: Home) -> bool:
+    """Whether a file still holds what was overwritten; what PostgreSQL keeps until it vacuums is not told apart."""
+    ledger = home.ledger
+    return isinstance(ledger, Path) and not empty_wal(ledger)
 
 
 def collect(
@@ -267,7 +294,10 @@ def collect(
             return True
 
     chosen, files = parts or Parts(), home.content_files()
-    with held_alone(home.lock, "no process may work on the home while garbage is collected: stop that one first"):
+    with (
+        held_alone(home.lock, "no process may work on the home while garbage is collected: stop that one first"),
+        held_ledger(home.ledger, home.socket),
+    ):
         unfinished = 0 if dry_run else files.sweep_abandoned() + files.sweep_temporary(young)
         with chosen.open_still(home.ledger) as reader:
             content, uploaded = Content(reader, files), uploads_kept(home.uploads, files, now_ms)
@@ -284,7 +314,7 @@ def collect(
 
 
 def unnamed_trees(content: Content, trees: Sequence[Path]) -> list[Path]:
-    """Those of these source trees that neither the inputs of a run nor the payload of a job names, by path or digest."""
+    """Those of these source trees that neither a run, a schedule nor the payload of a job names, by path or digest."""
     names = {path.name.encode(): path for path in trees}
 
     def strike(digest: bytes) -> None:
@@ -294,6 +324,8 @@ def unnamed_trees(content: Content, trees: Sequence[Path]) -> list[Path]:
 
     for run in content.reader.runs() if names else ():
         strike(Run.decode(run.body).inputs_digest)
+    for schedule in read_schedules(content.reader) if names else ():
+        strike(schedule.inputs)
     for job in content.reader.jobs() if names else ():
         strike(Job.read(job.body).payload_digest)
     return list(names.values())
@@ -373,11 +405,17 @@ def _erase_chunk(
 
 
 def _refuse_live(reader: StoreReader, digests: frozenset[bytes]) -> None:
-    """Refuse payloads of jobs that have not ended. Needs a snapshot: a job may change its state between two looks."""
+    """Refuse payloads of jobs that have not ended, and what schedules run. Needs a snapshot: a job may change its state between two looks."""
     for state in LIVE:
         for row in reader.jobs(state=state):
             if Job.decode(row.body).payload_digest in digests:
                 raise _still_needed(row.job_id, state)
+    for schedule in read_schedules(reader):
+        if schedule.inputs in digests:
+            raise InvalidInput(
+                f"schedule {schedule.schedule_id} of workspace {schedule.workspace} runs it",
+                hint="delete the schedule: that erases what it runs",
+            )
 
 
 def _still_needed(job_id: str, state: str) -> InvalidInput:

@@ -29,6 +29,7 @@ from detent.runs.record.step_run import Element, StepRun
 from detent.runs.record.view import RunView, StepView
 from detent.runs.runtime import Runtime
 from detent.runs.steps.driver import Driver
+from detent.runs.steps.orders import asked_of
 from detent.words.quantities import count_text
 from detent.words.states import CANCELLED, FAILED, READY, REUSED, RUNNING, SUCCEEDED
 
@@ -210,9 +211,9 @@ class RunHandle:
         refuse_unknown_policies(contract, self._work.backend.policies.known)
         for step in contract.plain_steps:
             binding = contract.bindings.get(step.step_id)
-            if binding is not None and binding.resources and step.enabled:
+            if binding is not None and step.enabled:
                 what = f"step {contract.keys[step.step_id]!r}"
-                self._work.refuse_unfeasible(what, binding.resources, step.step_type)
+                self._work.insist_on_place(what, asked_of(binding), step.step_type)
 
     def _keep_files(self) -> None:
         """Put the files of the contract into the content store before anything names them."""

@@ -11,7 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,6 +126,17 @@ class JobOptions:
     """Files that the payload names by digest, to be stored before the job is submitted."""
     timeout: float | None = None
     """Seconds to wait for room in a full queue; None: as long as it takes."""
+    pool: str | None = None
+    labels: tuple[str, ...] = ()
+    resources: Mapping[str, int] = field(default_factory=dict)
+    traceparent: str | None = None
+    """The trace of the request (W3C Trace Context)."""
+    """Where the job may run and what it takes there, as a step of a contract says it."""
+
+
+def placed_as(order: Order) -> JobOptions:
+    """What a repeat of a job says beside its payload: that it runs where the first one could."""
+    return JobOptions(pool=order.limits.pool, labels=order.limits.labels, resources=order.limits.resources)
 
 
 class PlatformJobs:
@@ -156,7 +167,7 @@ class PlatformJobs:
             key = parse_idempotency_key(options.idempotency_key)
             scope = IdempotencyScope(draft.payload.workspace_id, user_id, ENDPOINT, key).digest()
         while True:
-            prepared = self.prepared(draft, str(given.get("job_id") or self._new_id(scope)), user_id)
+            prepared = self.prepared(draft, str(given.get("job_id") or self._new_id(scope)), user_id, options)
             order = prepared.order
             known = self._answer_kept(scope, order) or self._remembered(scope, order, self.answered(prepared, options))
             if known is not None:
@@ -179,7 +190,7 @@ class PlatformJobs:
                 hint="submit the payload again: `detent submit FILE`",
                 details={"job_id": job_id},
             )
-        return self.submit(repeated(asked.order))
+        return self.submit(repeated(asked.order), placed_as(asked.order))
 
     # -- before anything is written ------------------------------------------------------------------------------------
 
@@ -196,10 +207,14 @@ class PlatformJobs:
             raise _invalid(faults)
         return Draft(name, document, payload)
 
-    def prepared(self, draft: Draft, job_id: str, user_id: str) -> PreparedJob:
-        """Complete a draft for one job."""
+    def prepared(self, draft: Draft, job_id: str, user_id: str, options: JobOptions) -> PreparedJob:
+        """Complete a draft for one job. Refuses one that no worker could ever take."""
         whole = self._completed({**draft.document, "job_id": job_id}, user_id)
-        return PreparedJob(whole, platform_order(whole, _ingredients(whole)), draft.plan, user_id)
+        order = platform_order(whole, _ingredients(whole))
+        limits = replace(order.limits, pool=options.pool, labels=options.labels, resources=options.resources)
+        order = replace(order, limits=limits, origin=replace(order.origin, traceparent=options.traceparent))
+        self._work.for_tenant(whole.tenant_id).insist_on_place(f"job {order.label!r}", order.limits)
+        return PreparedJob(whole, order, draft.plan, user_id)
 
     def _store(self, files: Sequence[Path], document: Mapping[str, Any]) -> None:
         """Keep files that the payload names by digest; refuse one that it does not name."""
@@ -234,7 +249,7 @@ class PlatformJobs:
     # -- equal requests and equal work ---------------------------------------------------------------------------------
 
     def _new_id(self, scope: bytes | None) -> str:
-        return self._backend.new_uuid() if scope is None else self._kept.next_job_id(scope)
+        return self._backend.new_job_id() if scope is None else self._kept.next_job_id(scope)
 
     def _answer_kept(self, scope: bytes | None, order: Order) -> str | None:
         """The job that an idempotency key stands for; refuses another body under the same key (JOB-032)."""

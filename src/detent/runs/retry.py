@@ -100,7 +100,7 @@ def retry_job(work: Runtime, row: JobRow, element: int | None = None) -> Retried
     again, key = order_again(work.backend, work.work_keys, row, element)
     job = Job.decode(row.body)
     ended = threading.Event()
-    job_id = work.backend.new_uuid()
+    job_id = work.backend.new_job_id()
 
     def attempted(attempts: Sequence[Attempted]) -> None:
         if any(attempt.job_id == job_id and attempt.state in TERMINAL for attempt in attempts):

@@ -7,18 +7,22 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from detent.canon.grammar import CPU
 from detent.errors import InvalidInput, InvariantBroken, RequestRefused
 from detent.executor.leftovers import has_leftovers
+from detent.jobs.order import JobLimits, Order
+from detent.jobs.placing import Offer, lacking, wanted_by
 from detent.owner.backend import Backend
 from detent.owner.home import Home, find_home, home_or_new, new_home_path
 from detent.owner.home_permissions import insist_on_writable
-from detent.owner.server_address import insist_on_sharing
+from detent.owner.server_address import insist_on_sharing, running
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
+from detent.owner.worker_offers import offers_here
 from detent.reuse.work_keys import WorkKeys
 from detent.runs.ahead import LOADED_BY_TASKS, has_results
 from detent.workers.bench import Attempted
@@ -117,8 +121,11 @@ class Runtime:
             # Without workers of its own it cannot know how many others have.
             self.resources: Mapping[str, int] = {CPU: self.workers or WORKERS_MAX, **self.settings.resources}
             """What there is for work to take, of each kind."""
+            self.offers: Callable[[str], Sequence[Offer]] = partial(offers_here, home.path)
+            """What workers elsewhere offer to a workspace."""
             self.idempotency = self.settings.idempotency
             self.backend = Backend(home, self.session, parts=self.parts, remembers=session is None)
+            self.backend.wanted_by = self._wanted
             if self._owns_session and self.workers and not self.session.owns:
                 insist_on_sharing(home, self.backend.reader)
             self.work_keys = WorkKeys(self.backend)
@@ -213,19 +220,42 @@ class Runtime:
             ),
         )
 
-    def refuse_unfeasible(self, what: str, needs: Mapping[str, int], step_type: str | None = None) -> None:
-        """Refuse work that takes more than this home has, before anything of it is begun."""
-        own = self.pools.get(step_type or "")
-        has = self.resources if own is None else {**self.resources, CPU: own}
-        if needs and (fault := feasible_fault(needs, has)):
-            have = ", ".join(f"{amount} {name}" for name, amount in has.items())
-            more = "--workers" if own is None else f"[workers.{step_type}]"
-            raise RequestRefused(
-                f"{what} can never run here: {fault}",
+    def insist_on_place(self, what: str, limits: JobLimits, step_type: str | None = None) -> None:
+        """Refuse work that neither this home nor a worker elsewhere could ever run, before anything of it is begun."""
+        if not limits.asks or not wanted_by(limits, self._has(step_type)):
+            return
+        lacks = lacking(limits, self.offers(self.backend.tenant), self.settings.pools)
+        if lacks is not None:
+            raise self._unplaceable(what, limits, lacks, step_type)
+
+    def _wanted(self, order: Order) -> tuple[str, ...]:
+        """What the worker must offer that takes a job of this home."""
+        return wanted_by(order.limits, self._has(order.origin.action.get("step_type")))
+
+    def _unplaceable(self, what: str, limits: JobLimits, lacks: str, step_type: str | None) -> RequestRefused:
+        has, config = self._has(step_type), self.settings.path
+        served = running(self.home.path) is not None
+        worker = "`detent worker --connect URL`" if served else "`detent serve` and `detent worker --connect URL`"
+        if limits.wanted:
+            return RequestRefused(
+                f"{what} can never run: no worker of this workspace offers {lacks}",
                 code="NO_FEASIBLE_POOL",
-                hint=f"there is {have} for it; [resources] in {self.settings.path} names more, {more} gives more {CPU}",
-                details={"needs": dict(needs), "has": dict(has)},
+                hint=f"start one that does with {worker}, or name the pool under [pools] in {config}: then the job waits for one",
+                details={"wanted": list(limits.wanted), "needs": dict(limits.resources)},
             )
+        have = ", ".join(f"{amount} {name}" for name, amount in has.items())
+        more = "--workers" if (step_type or "") not in self.pools else f"[workers.{step_type}]"
+        return RequestRefused(
+            f"{what} can never run here: {feasible_fault(limits.resources, has)}",
+            code="NO_FEASIBLE_POOL",
+            hint=f"there is {have} for it; [resources] in {config} names more, {more} gives more {CPU}, and a worker elsewhere "
+            f"that has {lacks} would take it: {worker}",
+            details={"needs": dict(limits.resources), "has": dict(has)},
+        )
+
+    def _has(self, step_type: str | None) -> Mapping[str, int]:
+        own = self.pools.get(step_type or "")
+        return self.resources if own is None else {**self.resources, CPU: own}
 
     def refuse_unknown_policies(self, what: str, names: Mapping[str, str]) -> None:
         """Refuse work that names a quota, lease or backoff which the home's settings do not define."""
@@ -260,7 +290,9 @@ class Runtime:
         live = self.home.path / LIVE
         live.mkdir(mode=0o700, exist_ok=True)
         host, self._host = self._host, None
-        return Pool(self._processes, live=live, content=self.home.path / "content", preload=LOADED_BY_TASKS, host=host)
+        return Pool(
+            self._processes, live=live, content=self.home.content_files().directory, preload=LOADED_BY_TASKS, host=host
+        )
 
     @property
     def _processes(self) -> int:

@@ -149,8 +149,7 @@ class SingleJobs:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         for request in requests:
-            if request.limits.resources:
-                self._work.refuse_unfeasible(request.label, request.limits.resources)
+            self._work.insist_on_place(request.label, request.limits)
             if request.limits.policies:
                 self._work.refuse_unknown_policies(request.label, request.limits.policies)
         if scope is not None:
@@ -163,20 +162,22 @@ class SingleJobs:
     def submit_arrays(self, requests: Sequence[ArrayRequest], *, timeout: float | None = None) -> list[Ticket]:
         """Submit arrays and give their tickets, in order; all of it is durable then. Raises `QueueFull` as `submit` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._work.insist_on_place(requests[0].request.label, requests[0].request.limits)
         with self._backend.turn:
             (shared,) = self._calls.work_keys_of([requests[0].request])
             self._calls.look_away()
             keys = None if shared.key is None else ArrayKeys(shared.call, shared.ingredients)
-            waiting = [self._array(one, shared, keys) for one in requests]
+            first = self._backend.new_job_id()
+            waiting = [self._array(one, shared, keys, first) for one in requests]
         tickets = [ticket for ticket, _, _ in waiting]
         self._submit_waiting(waiting, deadline)
         return tickets
 
     def _array(
-        self, array: ArrayRequest, shared: WorkKey, keys: ArrayKeys | None
+        self, array: ArrayRequest, shared: WorkKey, keys: ArrayKeys | None, beside: str
     ) -> tuple[Ticket, Submission, WorkKey]:
         """The ticket of an array, and what is submitted for it. Without ``keys`` no earlier or later work is equal to its elements."""
-        request, ticket = array.request, Ticket(self._backend.new_uuid())
+        request, ticket = array.request, Ticket(self._backend.new_job_id(beside))
         origin = Origin(ingredients=shared.ingredients, again=None if shared.key is None else EACH_TIME.why)
         submission = self._backend.submission(
             Order(request.call, request.label, request.limits, origin, array.elements),
@@ -288,13 +289,15 @@ class SingleJobs:
     ) -> None:
         """Find or make the ticket of every request; what has to be submitted is added to ``waiting``."""
         own: dict[Flight, Ticket] = {}
+        beside: str | None = None
         try:
             for request, work_key in zip(requests, self._calls.work_keys_of(requests), strict=True):
                 known = (own.get(work_key.flight) if request.reuse else None) or self._answered(request, work_key)
                 if isinstance(known, Ticket):
                     tickets.append(self._twin(known))
                     continue
-                ticket = Ticket(self._backend.new_uuid())
+                ticket = Ticket(self._backend.new_job_id(beside))
+                beside = beside or ticket.job_id
                 submission = self._calls.submission(request, work_key, ticket.job_id, known)
                 if work_key.key is not None:
                     own[work_key.flight] = ticket

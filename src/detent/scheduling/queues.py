@@ -276,6 +276,10 @@ class ClassQueues:
         above = sum(self._depth(higher) for higher in CLASSES if higher > priority)
         return Position(priority, place >> _LINE_BITS, ahead + 1, above + ahead)
 
+    def in_turn(self) -> list[str]:
+        """Every waiting job, the next one first. For people, as above."""
+        return [job_id for _, job_id in sorted((_turn(place), job_id) for job_id, place in self._places.items())]
+
     def ahead(self, job_id: str, limit: int) -> list[str]:
         """The jobs that go before a waiting one, at most ``limit`` of them, the next one first. For people, as above."""
         place = self._places.get(job_id)

@@ -22,6 +22,7 @@ from detent.canon.show import show
 from detent.errors import InvalidInput, InvariantBroken, Refused
 from detent.kernel import Arrival, Due, Enqueued, KernelConfig, Placed
 from detent.kernel.policy import RULES_POOL_OPENED
+from detent.kernel.queue import OWN_WORKERS
 from detent.scheduling import orders
 from detent.scheduling.admission import admit, tenant_refusal
 from detent.scheduling.checks import workflow_priority
@@ -80,7 +81,7 @@ class Scheduler:
         )
         self.watchdog = Watchdog()
         self.known: dict[str, Known] = {}
-        self._labelled: set[str] = set()
+        self.labelled: set[str] = set()
         """Jobs that ask for labels: while there are any, claims pass over those that they do not suit."""
         self._lapses: list[tuple[int, str]] = []
         self._no_limit = self.policy.watchdog_wall_ms is None
@@ -113,7 +114,7 @@ class Scheduler:
             return self._enqueue(
                 Known(arrival, asked, NO_POOL, priority), Decision(ADMITTED, arrival.job_id, ANY_WORKER)
             )
-        if asked.labels and self.fleet:
+        if self.fleet and not asked.labels <= OWN_WORKERS:
             refusal = Refused("NO_FEASIBLE_POOL", "jobs with labels wait in the open pool, and replicas are registered")
             return _not_admitted(refusal, refused(arrival.job_id, refusal))
         admitted = admit(task, self.fleet, self.sessions, policy)
@@ -139,7 +140,7 @@ class Scheduler:
             raise InvariantBroken(f"job {arrival.job_id} was admitted and cannot be paid for")
         self.known[arrival.job_id] = known
         if asked.labels:
-            self._labelled.add(arrival.job_id)
+            self.labelled.add(arrival.job_id)
         stands = self.queues.last(pool_id, priority, placed.arrival)
         left = self.sessions.left(asked.task.session_id)
         return self._enqueued(arrival, placed, replace(decision, queue=stands, budget_left=left).encode())
@@ -221,7 +222,7 @@ class Scheduler:
         found: list[Decision] = []
 
         def placeable(job_id: str) -> bool:
-            if (suits is not None and not suits(job_id)) or job_id in self._labelled:
+            if (suits is not None and not suits(job_id)) or not self.labels_of(job_id) <= OWN_WORKERS:
                 return False
             if own is not None and self.queues.pool_of(job_id) not in (NO_POOL, own):
                 return False
@@ -243,8 +244,8 @@ class Scheduler:
 
         With ``suits`` the first that does. Jobs that do not are passed over, not waited for: they are other workers' jobs.
         """
-        if suits is None and self._labelled:
-            suits = lambda job_id: job_id not in self._labelled  # noqa: E731 - a worker that offers nothing
+        if suits is None and self.labelled:
+            suits = lambda job_id: self.labels_of(job_id) <= OWN_WORKERS  # noqa: E731 - a worker of the home's own
         if suits is not None:
             return self.queues.dequeue_suiting(
                 suits if not self._opens_pools else lambda job_id: self.suits_any(job_id) and suits(job_id),
@@ -256,7 +257,7 @@ class Scheduler:
 
     def labels_of(self, job_id: str) -> frozenset[str]:
         """What a job asks of the worker that takes it."""
-        return self.known[job_id].asked.labels if job_id in self._labelled else frozenset()
+        return self.known[job_id].asked.labels if job_id in self.labelled else frozenset()
 
     def suits_any(self, job_id: str) -> bool:
         """Whether any worker would do for a job."""
@@ -303,7 +304,7 @@ class Scheduler:
     def forget(self, job_id: str) -> None:
         """A job has ended. Its session gets back what was taken for a job that never ran."""
         known = self.known.pop(job_id, None)
-        self._labelled.discard(job_id)
+        self.labelled.discard(job_id)
         if known is None:
             return
         if known.ran:
@@ -354,7 +355,7 @@ class Scheduler:
         self.watchdog = Watchdog()
         self.watchdog.restore(snapshot["watchdog"])
         self.known = {known.arrival.job_id: known for known in map(self._read, snapshot["known"])}
-        self._labelled = {job_id for job_id, known in self.known.items() if known.asked.labels}
+        self.labelled = {job_id for job_id, known in self.known.items() if known.asked.labels}
         self._lapses = [(tick, job_id) for job_id, tick in self.fleet.lapses().items()]
         heapify(self._lapses)
 

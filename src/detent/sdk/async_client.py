@@ -18,11 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from detent.sdk.client import Client
+from detent.sdk.client import CLOSE_SECONDS, Client
 
 if TYPE_CHECKING:
+    from detent.inspect.fetch_artifacts import Fetched
+    from detent.inspect.job_results import JobResultView
     from detent.sdk.options import Duration
     from detent.sdk.outcomes import Left, TaskFailed
+    from detent.sdk.run import Run
 
 T = TypeVar("T")
 WAITING_MAX: Final = 64
@@ -67,9 +70,24 @@ class AsyncHandle:
         """The result envelope of a platform job."""
         return await self._client.wait(partial(self._handle.outcome, timeout))
 
+    async def run(self, timeout: Duration | None = None) -> Run:  # noqa: ASYNC109
+        """The run of a flow once it has ended, with all its steps."""
+        found: Run = await self._client.wait(partial(self._handle.run, timeout))
+        return found
+
+    async def fetch(self, directory: str | Path, ids: Sequence[str] = (), *, force: bool = False) -> list[Fetched]:
+        """Copy the artifacts of a platform job into a directory, all or those with these ids, numbers or names."""
+        found: list[Fetched] = await self._client.wait(partial(self._handle.fetch, directory, ids, force=force))
+        return found
+
     async def cancel(self) -> bool:
         """Cancel the job, and end it at once if it runs; False when it has ended already."""
         return bool(await self._client.ask(self._handle.cancel))
+
+    @property
+    def deduplicated(self) -> bool:
+        """Whether it stands for a job or run that was submitted before."""
+        return bool(self._handle.deduplicated)
 
     def __repr__(self) -> str:
         return repr(self._handle)
@@ -124,14 +142,24 @@ class AsyncClient:
         while (value := await self.wait(partial(next, results, _END))) is not _END:
             yield value
 
+    async def result_of(self, job: str | AsyncHandle, timeout: Duration | None = None) -> JobResultView:  # noqa: ASYNC109
+        """The result envelope of a platform job, with its proof; waits for the job's end."""
+        return await self.wait(partial(self._opened().result_of, _job_id(job), timeout))
+
+    async def fetch_artifacts(
+        self, job: str | AsyncHandle, directory: str | Path, ids: Sequence[str] = (), *, force: bool = False
+    ) -> list[Fetched]:
+        """Copy the artifacts of a platform job into a directory; existing files are kept unless ``force`` is set."""
+        return await self.wait(partial(self._opened().fetch_artifacts, _job_id(job), directory, ids, force=force))
+
     def handle(self, job_id: str) -> AsyncHandle:
         """A handle for a job that was submitted earlier, by any process."""
         return AsyncHandle(self, self._opened().handle(job_id))
 
-    async def close(self, *, now: bool = False) -> Left | None:
+    async def close(self, timeout: Duration | None = CLOSE_SECONDS, *, now: bool = False) -> Left | None:  # noqa: ASYNC109
         """Finish, as `Client.close` does; says what was left."""
         client, self._client = self._client, None
-        left = None if client is None else await self.wait(partial(client.close, now=now))
+        left = None if client is None else await self.wait(partial(client.close, timeout, now=now))
         self._asking.shutdown(wait=False)
         self._waiting.shutdown(wait=False)
         return left
@@ -148,3 +176,7 @@ class AsyncClient:
         if self._client is None:
             self._client = self._make()
         return self._client
+
+
+def _job_id(job: str | AsyncHandle) -> str:
+    return job if isinstance(job, str) else job.job_id

@@ -52,6 +52,8 @@ def caller(function: Callable[..., Any], files: ContentFiles) -> tuple[MakeCall,
         retries=Retries() if said is None else Retries(*said),
         resources=binding.resources,
         policies=binding.policies,
+        pool=binding.pool,
+        labels=binding.labels,
     )
     reuses = task.options_of().cache is True
     priority = priority_of(step, binding)
@@ -110,6 +112,11 @@ def bound_alone(function: Callable[..., Any]) -> BoundAlone:
         raise InvalidInput(
             f"task {task.__name__!r} names a {next(iter(binding.policies))}, but the chunks of an ordered run are jobs of the run",
             hint="leave it out there, as in task.options(quota=None), and write it under [tenants.local] in config.toml",
+        )
+    if binding.pool is not None or binding.labels:
+        raise InvalidInput(
+            f"task {task.__name__!r} names a pool or labels, but only the home's own workers run an ordered map",
+            hint="leave them out there, as in task.options(pool=None, labels=None)",
         )
     if binding.resources:
         raise InvalidInput(

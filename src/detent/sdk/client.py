@@ -193,7 +193,7 @@ class Client(Submissions[Handle, "FlowHandle"]):
                     break
                 yield self._result(ticket, 0.0) if place is None else self._element_result(ticket, place)
 
-    def submit_job(
+    def submit_job(  # noqa: PLR0913 - options, all by name
         self,
         payload: bytes | Mapping[str, Any],
         *,
@@ -202,6 +202,9 @@ class Client(Submissions[Handle, "FlowHandle"]):
         reuse_failed: bool = False,
         join: bool = False,
         files: Sequence[str | Path] = (),
+        pool: str | None = None,
+        labels: str | Sequence[str] | None = None,
+        resources: Mapping[str, int] | None = None,
         timeout: Duration | None = None,
     ) -> JobHandle:
         """Submit a platform job: a payload as docs/jobs.md describes it, as a dict or as the bytes of a JSON document.
@@ -209,9 +212,11 @@ class Client(Submissions[Handle, "FlowHandle"]):
         The payload is checked whole and held to the plan of its workspace; every fault is told at once (`EnvelopeInvalid`,
         or `RequestRefused` with ``PLAN_EXCEEDED``). Equal work that succeeded before answers for it; ``reuse_failed`` accepts
         an earlier failure, too, and ``join`` a job that is still under way. ``files`` are those that the payload names by
-        digest. ``user_id`` is who asks, unless the payload says it.
+        digest. ``user_id`` is who asks, unless the payload says it. ``pool``, ``labels`` and ``resources`` say where the job may
+        run and what it takes there, as for a task.
         """
-        from detent.sdk.platform_jobs import submit_job  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.sdk.options import place_of  # noqa: PLC0415 - `import detent` stays cheap
+        from detent.sdk.platform_jobs import submit_job  # noqa: PLC0415
 
         self._work.start()
         options = {
@@ -220,6 +225,7 @@ class Client(Submissions[Handle, "FlowHandle"]):
             "reuse_failed": reuse_failed,
             "in_flight_policy": "join" if join else "new",
             "files": files,
+            **place_of(pool, labels, resources),
             "timeout": timeout,
         }
         return submit_job(self._work, self._tasks, payload, options)

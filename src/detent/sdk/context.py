@@ -22,6 +22,8 @@ class TaskContext:
     step: str | None
     index: int | None
     """Place in the list that a mapped step goes through."""
+    traceparent: str | None
+    """The trace that the work belongs to (W3C Trace Context), where the request to a server named one."""
     _running: Running
 
     @property

@@ -40,6 +40,8 @@ class TaskOptions(TypedDict, total=False):
     on_error: str | None
     skip_on_failure: bool
     resources: Mapping[str, int] | None
+    pool: str | None
+    labels: str | Sequence[str] | None
     quota: str | None
     lease: str | None
     backoff: str | None
@@ -65,6 +67,8 @@ class Options:
     on_error: str | None = None
     skip_on_failure: bool = False
     resources: Mapping[str, int] | None = None
+    pool: str | None = None
+    labels: str | Sequence[str] | None = None
     quota: str | None = None
     lease: str | None = None
     backoff: str | None = None
@@ -88,6 +92,7 @@ class Options:
             _wrong("on_error", self.on_error, "'stop' or 'continue'")
         check_duration("timeout", self.timeout)
         _check_resources(self.resources)
+        check_place(self.pool, self.labels)
         check_policies(self.policies)
         check_chunk(self.chunk)
 
@@ -115,6 +120,10 @@ class Options:
             keys["skip_on_failure"] = True
         if self.resources:
             keys["resources"] = dict(self.resources)
+        if self.pool is not None:
+            keys["pool"] = self.pool
+        if self.labels:
+            keys["labels"] = labels_of(self.labels)
         return keys | self.policies
 
     @property
@@ -209,6 +218,35 @@ def _check_resources(given: object) -> None:
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint=RESOURCE_HINT)
         if fault := amount_fault(name, amount):
             raise InvalidInput(f"resources={given!r:.80}: {fault}", hint="say how much one attempt takes: {'cpu': 2}")
+
+
+def labels_of(given: str | Sequence[str] | None) -> list[str]:
+    """The labels that are given: one alone, several, or none."""
+    return [given] if isinstance(given, str) else [*(given or ())]
+
+
+def place_of(pool: object, labels: object, resources: object) -> dict[str, Any]:
+    """Where a platform job may run, checked, as `JobOptions` has it."""
+    given: dict[str, Any] = {"pool": pool, "labels": labels, "resources": resources}
+    checked = Options(**given)
+    return {
+        "pool": checked.pool,
+        "labels": tuple(labels_of(checked.labels)),
+        "resources": dict(checked.resources or {}),
+    }
+
+
+def check_place(pool: object, labels: object) -> None:
+    """Refuse what cannot name a pool or labels of workers; which there are is their server's to say."""
+    if pool is None and labels is None:
+        return
+    from detent.canon.grammar import LABEL_HINT, LABELS_MAX, label_fault  # noqa: PLC0415 - tasks alone need none
+
+    if pool is not None and label_fault("pool", pool):
+        _wrong("pool", pool, f"a name of {LABEL_HINT}")
+    named = labels_of(labels) if labels is None or isinstance(labels, str | list | tuple) else [labels]
+    if len(named) > LABELS_MAX or any(label_fault("label", one) for one in named):
+        _wrong("labels", labels, f"a list of at most {LABELS_MAX} names of {LABEL_HINT}")
 
 
 def check_chunk(given: object) -> None:

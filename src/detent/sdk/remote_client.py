@@ -31,7 +31,7 @@ from detent.remote.operator_key import sign_requests
 from detent.remote.runs import start_run
 from detent.remote.trees import send_tree
 from detent.sdk.flow_tree import tree_of_flow
-from detent.sdk.options import Duration, waiting_seconds
+from detent.sdk.options import Duration, place_of, waiting_seconds
 from detent.sdk.outcomes import Left
 from detent.sdk.remote_flow import RemoteFlowHandle
 from detent.sdk.remote_handles import RemoteHandle, RemoteJobHandle, fetch_there, result_there
@@ -69,18 +69,19 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
         pin: str | None = None,
     ) -> None:
         super().__init__()
-        if workers or force or salt is not None:
+        if workers:
             raise InvalidInput(
-                "workers=, force= and salt= are for a home on this machine",
+                "workers= is for a home on this machine",
                 hint="the server has its own workers (`detent serve --workers N`)",
             )
+        self._force, self._salt = force, salt
         chosen, pinned = key or os.environ.get(KEY_VARIABLE), pin or os.environ.get(PIN_VARIABLE)
         address = parse_address(url, key=chosen or None, pin=pinned or None)
         self.http = sign_requests(Http(address, patience=PATIENCE_SECONDS, agent="detent-client", greet=check_head))
         self.url = address.url
         self._values = RemoteValues(self.http)
 
-    def submit_job(
+    def submit_job(  # noqa: PLR0913 - options, all by name
         self,
         payload: bytes | Mapping[str, Any],
         *,
@@ -89,6 +90,9 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
         reuse_failed: bool = False,
         join: bool = False,
         files: Sequence[str | Path] = (),
+        pool: str | None = None,
+        labels: str | Sequence[str] | None = None,
+        resources: Mapping[str, int] | None = None,
         timeout: Duration | None = None,
     ) -> RemoteJobHandle:
         """Submit a platform job: a payload as docs/jobs.md describes it, as a dict or as the bytes of a JSON document.
@@ -99,6 +103,7 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
             raise InvalidInput("user_id= is for a home on this machine", hint="the key says who asks a server")
         document = json_decode(payload, name="payload") if isinstance(payload, bytes) else dict(payload)
         options: dict[str, Any] = {"reuse_failed": reuse_failed, "join": join, "files": files, "key": idempotency_key}
+        options["place"] = place_of(pool, labels, resources)
         seconds = waiting_seconds("timeout", timeout)
         taken = submit_payload(self.http, self._values.uploads, document, seconds=seconds, **options)
         return RemoteJobHandle(self.http, taken)
@@ -134,7 +139,8 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
     def _submit_flow(self, flow: Flow[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteFlowHandle:
         tree, contract = tree_of_flow(flow.record(*args, **kwargs))
         self._values.send_files(contract.files)
-        asked = {"contract": send_tree(self.http, tree), "params": {}, "options": {}}
+        options = {name: value for name, value in (("force", self._force), ("salt", self._salt)) if value}
+        asked = {"contract": send_tree(self.http, tree), "params": {}, "options": options}
         run = start_run(self.http, asked, state_directory(os.environ).parent / "runs", new=False)
         return RemoteFlowHandle(self.http, self._values, run)
 
@@ -155,12 +161,9 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
         iterables: Sequence[Iterable[Any]],
         reuse: bool | None,
         timeout: float | None,
-        chunk: int | None,
+        chunk: int | None,  # noqa: ARG002
     ) -> Iterator[Any]:
-        if chunk not in {None, 1}:
-            raise InvalidInput(
-                f"chunk={chunk} is for a home on this machine", hint="a server gives each call its own job"
-            )
+        # ``chunk`` is taken as a wish: here each call has a job of its own, and one request has many of them.
         left = iter(zip(*iterables, strict=False))
         waiting: list[RemoteHandle] = []
         while True:
@@ -186,8 +189,11 @@ class RemoteClient(Submissions[RemoteHandle, RemoteFlowHandle]):
             "retries": limits.retries.max,
             "timeout_ms": limits.wall_ms,
             "resources": dict(limits.resources),
+            "pool": limits.pool,
+            "labels": list(limits.labels),
             "version": call.version,
-            "reuse": request.reuse,
+            "reuse": request.reuse and not self._force,
+            "salt": self._salt,
             **limits.policies,
         }
         return {name: value for name, value in said.items() if value is not None}

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from detent.kernel.run import COMPLETED
+from detent.remote.problems import AnswerInvalid
 from detent.remote.runs import RemoteRun
 from detent.runs.handle import FailedJob, RunResult
 from detent.sdk.options import Duration, not_ended, waiting_seconds
@@ -29,6 +30,7 @@ class RemoteFlowHandle:
     def __init__(self, http: Http, values: RemoteValues, run: RemoteRun) -> None:
         self._http, self._values, self._remote = http, values, run
         self._run: Run | None = None
+        self._is_left_out = False
 
     @property
     def run_id(self) -> str:
@@ -52,7 +54,13 @@ class RemoteFlowHandle:
 
     def result(self, timeout: Duration | None = None) -> Any:
         """What the flow returned. Raises `RunFailed` if it did not succeed, `TimeoutError` if it has not ended in time."""
-        return self.run(timeout).result()
+        ended = self.run(timeout)
+        if self._is_left_out:
+            raise AnswerInvalid(
+                f"the result of run {self.run_id} is too large to be sent",
+                hint="return large data as a detent.File; `detent show` tells what each step returned",
+            )
+        return ended.result()
 
     def run(self, timeout: Duration | None = None) -> Run:
         """The run once it has ended, with all its steps."""
@@ -60,7 +68,9 @@ class RemoteFlowHandle:
         if not self.wait(seconds):
             raise not_ended(f"run {self.run_id}", seconds)
         if self._run is None:
-            self._run = self._ended(self._remote.outcome())
+            left = self._remote.outcome()
+            self._is_left_out = left.result_left_out
+            self._run = self._ended(left)
         return self._run
 
     def exception(self, timeout: Duration | None = None) -> RunFailed | None:

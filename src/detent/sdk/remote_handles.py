@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detent.access.headers import path_part
 from detent.errors import DetentError
 from detent.jobs.status import JobStatus
 from detent.remote.files import RemoteFiles
@@ -61,7 +62,7 @@ class RemoteJob:
         if self.done():
             return False
         try:
-            self._http.post(f"/v1/jobs/{self.job_id}/cancel", {})
+            self._http.post(f"/v1/jobs/{path_part(self.job_id)}/cancel", {})
         except DetentError as exc:
             if exc.code == "CONFLICT":
                 return False
@@ -88,7 +89,7 @@ class RemoteJob:
     def _look(self, wait: int) -> dict[str, Any]:
         if self._detail is not None:
             return self._detail
-        path = f"/v1/jobs/{self.job_id}"
+        path = f"/v1/jobs/{path_part(self.job_id)}"
         detail: dict[str, Any] = self._http.get(path, {"wait": wait}, seconds=wait + ANSWER_SECONDS)
         if detail["status"] in _ENDED:
             self._detail = detail
@@ -120,6 +121,11 @@ class RemoteJobHandle(RemoteJob):
         super().__init__(http, str(taken["job_id"]), deduplicated=bool(taken["deduplicated"]))
         self.submitted = SubmittedJob(self.job_id, **taken["platform"], deduplicated=self.deduplicated)
         """What the submission was answered: workspace, user, plan, execution key."""
+
+    @property
+    def superseded(self) -> tuple[str, ...]:
+        """The jobs for older revisions that were cancelled for this one; a server does not tell them."""
+        return self.submitted.superseded
 
     def outcome(self, timeout: Duration | None = None) -> JobResultView:
         """The result envelope of the job, successful or not, once it has ended. Raises `TimeoutError` if that takes longer."""

@@ -283,6 +283,8 @@ def task(function: Callable[P, R] | None = None, /, **options: Unpack[TaskOption
     * ``resources={"cpu": 2, "gpu": 1}``: what one attempt takes; it begins when so much of each is free. ``cpu`` counts
       worker processes; work takes one unless it asks for more. Other resources are declared under ``[resources]`` in the
       home's ``config.toml``, and are counted, not measured
+    * ``pool="gpu"``, ``labels=["a100"]``: only a worker elsewhere of that pool, with those labels, takes it; see
+      docs/how-to/workers-elsewhere.md
     * ``quota``, ``lease``, ``backoff``: names of policies that the home's ``config.toml`` defines under ``[quotas.NAME]``,
       ``[leases.NAME]`` and ``[backoffs.NAME]``: what its jobs may use over all attempts, how long a worker may be silent, and
       how long to wait before each retry

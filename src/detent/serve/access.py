@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from detent.access.forwarded import Networks
+from detent.access.schedules import Schedules
 from detent.access.state import AccessState
 from detent.access.tokens import Token
 from detent.access.webhooks import Hooks
@@ -26,11 +27,13 @@ from detent.kernel.records import OPERATED
 from detent.owner.names import DIRECTORY, NAMES_FILE, read_names
 from detent.owner.operating import commit, opened, take_in
 from detent.owner.session import Session
+from detent.owner.turn import Carried
 from detent.owner.views import Times
 from detent.serve.authenticate import Authenticator
 from detent.serve.browser_sessions import BrowserSessions
 from detent.serve.events import Hub
 from detent.serve.gate import Gate
+from detent.serve.lifecycle import LastStart
 from detent.serve.limits import Limits, Rates
 from detent.serve.open_streams import OpenStreams
 from detent.serve.readers import Readers
@@ -52,6 +55,8 @@ class Surroundings:
     behind_proxy: str | None = None
     proxy_header: str | None = None
     """The header in which a trusted proxy names the user."""
+    reads_only: bool = False
+    """Whether no credential may change anything here."""
 
 
 class Access:
@@ -74,13 +79,18 @@ class Access:
         self._changing = asyncio.Lock()
         self.hooks = Hooks()
         """The webhooks of all workspaces."""
+        self.schedules = Schedules()
+        """The schedules of all workspaces."""
+        self.last_start = LastStart()
         self.now_ms = now_ms
         self.rates = rates
         self.proxies: Networks = [] if surroundings.behind_proxy is None else [ip_network(surroundings.behind_proxy)]
         self.authenticator = Authenticator(token, BrowserSessions(home), now_ms, self.principal_named)
         self.limits = Limits()
         header = None if surroundings.proxy_header is None else surroundings.proxy_header.lower().encode("latin-1")
-        self.gate = Gate(self.authenticator, self.limits, rates, surroundings.origins, header)
+        self.gate = Gate(
+            self.authenticator, self.limits, rates, surroundings.origins, header, reads_only=surroundings.reads_only
+        )
         self.open = OpenStreams(self.authenticator)
         self.refused = RefusedAttempts(session)
 
@@ -115,7 +125,10 @@ class Access:
         if not body:
             return  # For `verify` to report.
         if row.partition == ACCESS_PARTITION:
-            self.hooks.apply(body, evidence, at_ms=self.at_ms(body["tick"]), position=row.position)
+            at_ms = self.at_ms(body["tick"])
+            self.hooks.apply(body, evidence, at_ms=at_ms, position=row.position)
+            self.schedules.apply(body, evidence, at_ms=at_ms)
+            self.last_start.apply(body, evidence)
         insort(self._places.setdefault(body["tenant_id"], []), (body["tick"], row.partition, row.position))
         if row.partition == ACCESS_PARTITION and take_in(self.state, row, self._times):
             self.open.judge()
@@ -130,9 +143,9 @@ class Access:
         stop = len(known) if before is None else bisect_left(known, before)
         return known[max(0, stop - limit) : stop][::-1]
 
-    async def commit(self, hub: Hub, command: Operate) -> None:
-        """Have a change recorded, and return when this server acts by it."""
-        await asyncio.to_thread(commit, self._session, [command])
+    async def commit(self, hub: Hub, command: Operate, **carried: Unpack[Carried]) -> None:
+        """Have a change recorded with what its commit carries, and return when this server acts by it."""
+        await asyncio.to_thread(commit, self._session, [command], **carried)
         await hub.caught_up()
 
     @property

@@ -1,8 +1,8 @@
 """What a server notices by itself and operators want to be told: a worker that fell silent, a full queue, a
-ledger that does not verify.
+ledger that does not verify, a job that came to something else on another worker.
 
 Each is an `operated` record of the server's own. So webhooks hear of it like of everything else, by a position of the ledger: once, and also
-after a crash. A worker is lost once for each silence; a full queue is told once a minute for each workspace.
+after a crash. A worker is lost once for each silence, and time in which the server itself stood still is no silence; a full queue is told once a minute for each workspace.
 
 For the HTTP loop alone.
 """
@@ -14,17 +14,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from detent.access.changes import Change
-from detent.access.scopes import Principal
+from detent.access.changes import Change, server_principal
 from detent.errors import DetentError
 from detent.kernel import Operate
 from detent.owner.operating import commit, new_request_id, operate
 from detent.owner.session import Session
 from detent.serve.fleet import Fleet
 
-PRINCIPAL: Final = "p_server"
-"""In whose name a server records what it notices itself."""
 LOOK_SECONDS: Final = 1.0
+STALL_SECONDS: Final = 5.0
+"""A look that comes later than this says that the server itself stood still, and heard no worker meanwhile."""
 QUIET_SECONDS: Final = 60.0
 """How long after one full queue the next is not told to the same workspace."""
 PENDING_MAX: Final = 1_000
@@ -73,17 +72,26 @@ class Alerts:
         said = {"findings": len(findings), "first": findings[0] if findings else None}
         self._noticed("verify.failed", "ledger", "ledger", None, said)
 
+    def mismatched(self, worker_id: str, workspace: str, said: Mapping[str, Any]) -> None:
+        """A job that a worker did came to something else when another one did it again."""
+        self._noticed("worker.mismatch", "worker", worker_id, workspace, dict(said))
+
     def _noticed(
         self, action: str, kind: str, object_id: str, workspace: str | None, parameters: dict[str, Any]
     ) -> None:
         if len(self._pending) < PENDING_MAX:
-            principal = Principal(PRINCIPAL, PRINCIPAL, workspace or "", frozenset())
             change = Change(action, kind, object_id, workspace, parameters)
+            principal = server_principal(workspace)
             self._pending.append(operate(principal, change, request_id=new_request_id(), route="server"))
 
     async def _look(self) -> None:
+        looked_at = self._now()
         while True:
             await asyncio.sleep(self._look_seconds)
+            late = self._now() - looked_at - self._look_seconds
+            looked_at = self._now()
+            if late > STALL_SECONDS:
+                self._fleet.excuse(late)
             silent = {worker.worker_id: worker for worker in self._fleet if worker.state == SILENT}
             self._lost &= silent.keys()
             for name, worker in silent.items():

@@ -16,29 +16,23 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import suppress
-from typing import Any, Final, TextIO
-from urllib.parse import parse_qsl, urlencode
+from typing import Any, Final, NoReturn, TextIO
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from pydantic import BaseModel, ValidationError
-from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
-from starlette.types import Message, Receive, Scope, Send
 
-from detent.access.headers import accepts, host_is_allowed, is_media_type, matches, path_fault, trace_id_of
+from detent.access.headers import host_is_allowed, is_media_type, matches, path_fault, quality, trace_id_of
 from detent.access.problem import MEDIA_TYPE, Problem, bug, problem_of
-from detent.access.scopes import Principal
 from detent.canon import json_decode, sha256
 from detent.canon.show import show
 from detent.errors import DetentError, InvariantBroken, StoreCorrupt
-from detent.serve.authenticate import Known
 from detent.serve.call import Answer, Call
-from detent.serve.caller import Caller, caller_in
+from detent.serve.caller import caller_in
+from detent.serve.exchange import Exchange
 from detent.serve.idempotency import Idempotency
-from detent.serve.incoming import Gone, Head, Incoming, pieces_of
+from detent.serve.incoming import Gone, Incoming, pieces_of
 from detent.serve.open_streams import OpenStreams
 from detent.serve.refusal import Refusal
-from detent.serve.security import SECURITY_HEADERS, new_request_id
 from detent.serve.serving import Serving
 from detent.serve.table import ANYTHING, JSON, Route, Table
 
@@ -46,123 +40,18 @@ QUERY_FIELDS_MAX: Final = 32
 BODY_DEPTH_MAX: Final = 32
 NOT_RECORDED: Final = frozenset({429, 500, 503})
 """Refusals that say nothing about the operator: too many requests, or a server in trouble."""
-DRAINED_BYTES_MAX: Final = 64 * 1024
-DRAIN_SECONDS: Final = 1.0
-"""How long a refusal waits for the rest of a small body."""
-_EXCHANGE: Final = "detent.exchange"
-
-
-class Exchange:
-    """One request and its answer."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope, self._receive, self._send = scope, receive, send
-        self._is_whole = False
-        self.request_id = new_request_id()
-        self.route = "none"
-        self.used: Route | None = None
-        """The route, once it is found."""
-        self.known: Known | None = None
-        self.caller: Caller
-        self.status = 0
-        self.code = ""
-        self.sent_bytes = 0
-        self.said = b""
-        """Its body, if that is a document."""
-
-    @property
-    def principal(self) -> Principal | None:
-        """Who asks, once that is known."""
-        return None if self.known is None else self.known.principal
-
-    def header(self, name: bytes) -> str | None:
-        """The value of a header; several lines of it are one list."""
-        found = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
-        return ", ".join(found) if found else None
-
-    @property
-    def hosts(self) -> list[str]:
-        """Every host that the request names."""
-        return [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"host"]
-
-    @property
-    def head(self) -> Head:
-        """The request as its handler sees it."""
-        scope = self.scope
-        return Head(
-            scope["method"],
-            self.caller.scheme,
-            self.hosts[0],
-            scope["raw_path"].decode("latin-1"),
-            scope["query_string"].decode("latin-1"),
-            self.header,
-        )
-
-    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head of the answer."""
-        self.status = status
-        fields = {"detent-request-id": self.request_id, **SECURITY_HEADERS, **headers}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
-
-    async def body(self, data: bytes, *, more: bool = False) -> None:
-        """Send a piece of the answer."""
-        self.sent_bytes += len(data)
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-    async def whole(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
-        """Send an answer of known length."""
-        await self.begin(status, {**headers, "content-length": str(len(data))})
-        await self.body(data)
-
-    async def problem(self, problem: Problem, headers: Mapping[str, str]) -> None:
-        """Answer with a problem."""
-        await self.drained()
-        self.code = problem.code
-        fields = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **headers}
-        if problem.retry_after_seconds is not None:
-            fields["retry-after"] = str(problem.retry_after_seconds)
-        await self.whole(problem.status, fields, json.dumps(problem.document(self.request_id)).encode())
-
-    async def receive(self) -> Message:
-        """The next piece of the request, or that the caller has gone."""
-        message = await self._receive()
-        self._is_whole = self._is_whole or not message.get("more_body", False)
-        return message
-
-    async def drained(self) -> None:
-        """Take what is still to come of a small body, so that the connection of a refused request can be used again."""
-        length = self.header(b"content-length") or "0"
-        if not length.isdecimal() or not 0 < int(length) <= DRAINED_BYTES_MAX:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while not self._is_whole:
-                    await self.receive()
-
-    async def gone(self) -> None:
-        """Wait until the caller closes the connection."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
 
 
 class Application:
-    """The ASGI application."""
+    """Answers requests."""
 
     def __init__(self, serving: Serving, table: Table, idempotency: Idempotency, log: TextIO | None = None) -> None:
         self._serving, self._log = serving, log
-        routes = [
-            StarletteRoute(path, Endpoint(serving, idempotency, methods), include_in_schema=False)
-            for path, methods in table.by_path().items()
-        ]
-        self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
+        self._endpoints = {path: Endpoint(serving, idempotency, methods) for path, methods in table.by_path().items()}
+        self._find = table.address_of
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request, whatever happens."""
-        if scope["type"] != "http":
-            return
-        exchange = Exchange(scope, receive, send)
-        scope[_EXCHANGE] = exchange
         began = time.monotonic()
         try:
             await self._answer(exchange)
@@ -172,7 +61,8 @@ class Application:
     async def _answer(self, exchange: Exchange) -> None:
         try:
             self._admit(exchange)
-            await self._router(exchange.scope, exchange.receive, exchange._send)  # noqa: SLF001 - the router hands it on
+            path, exchange.named = self._find(exchange.path) or _nothing_here()
+            await self._endpoints[path].answer(exchange)
         except Gone:
             exchange.status = exchange.status or 499
         except Refusal as exc:
@@ -199,7 +89,7 @@ class Application:
         """Leave a record of an operator's request that was refused."""
         if exchange.principal is None or exchange.used is None or problem.status in NOT_RECORDED:
             return
-        route, named = exchange.used, exchange.scope.get("path_params", {})
+        route, named = exchange.used, exchange.named
         if route.action is not None:
             await self._serving.access.refused.refused(
                 exchange.principal,
@@ -213,11 +103,11 @@ class Application:
 
     def _admit(self, exchange: Exchange) -> None:
         """Judge what a request says about itself, before anything is looked up."""
-        scope = exchange.scope
-        exchange.caller = caller_in(scope, exchange.header, self._serving.access.proxies)
+        exchange.caller = caller_in(exchange, self._serving.access.proxies)
         if self._serving.hub.draining.is_set():
             raise Refusal(Problem("DRAINING", "the server is stopping; it takes no new requests"))
-        if not host_is_allowed(exchange.hosts, self._serving.hosts, exchange.caller.scheme):
+        host = exchange.header(b"host")
+        if host is None or not host_is_allowed(host, self._serving.hosts, exchange.caller.scheme):
             raise Refusal(
                 Problem(
                     "HOST_REFUSED",
@@ -225,7 +115,7 @@ class Application:
                     "use the address that `detent serve` printed, or start it with --allow-host NAME",
                 )
             )
-        fault = path_fault(scope["raw_path"].decode("latin-1"), scope["path"])
+        fault = path_fault(exchange.path, unquote(exchange.path) if "%" in exchange.path else exchange.path)
         if fault is not None:
             raise Refusal(Problem("NOT_FOUND", fault))
 
@@ -246,7 +136,7 @@ class Application:
             "at_ms": time.time_ns() // 1_000_000,
             "request_id": exchange.request_id,
             "trace_id": trace_id_of(exchange.header(b"traceparent")),
-            "method": exchange.scope["method"],
+            "method": exchange.method,
             "route": exchange.route,
             "status": exchange.status,
             "code": exchange.code or None,
@@ -267,14 +157,13 @@ class Endpoint:
         self._serving, self._idempotency = serving, idempotency
         self._methods = {**({"HEAD": methods["GET"]} if "GET" in methods else {}), **methods}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the exchange has them
+    async def answer(self, exchange: Exchange) -> None:
         """Answer a request to this address."""
-        exchange: Exchange = scope[_EXCHANGE]
-        route = self._methods.get(scope["method"])
+        route = self._methods.get(exchange.method)
         exchange.route = next(iter(self._methods.values())).path
         if route is None:
             raise Refusal(
-                Problem("METHOD_NOT_ALLOWED", f"{exchange.route} does not take {scope['method']}"),
+                Problem("METHOD_NOT_ALLOWED", f"{exchange.route} does not take {exchange.method}"),
                 {"allow": ", ".join(sorted(self._methods))},
             )
         exchange.used = route
@@ -284,38 +173,37 @@ class Endpoint:
             gate.insist(exchange.known, route)
         media_type = _media_type(route, exchange)
         body = await _body(route, exchange)
+        head = exchange.head()
         call = Call(
             exchange.request_id,
             exchange.principal,
-            scope["path_params"],
-            None if route.signed else _query(route, scope["query_string"]),
+            exchange.named,
+            None if route.signed or route.page else _query(route, exchange.query),
             body,
             exchange.header(b"last-event-id"),
             exchange.header(b"if-none-match"),
-            exchange.head,
+            head,
             media_type,
             self._serving,
             exchange.known,
             exchange.caller,
             route.name,
-            signature=self._serving.signatures.evidence(exchange.known, exchange.head, exchange.said)
-            if route.audited
-            else None,
+            signature=self._serving.signatures.evidence(exchange.known, head, exchange.said) if route.audited else None,
             gone=exchange.gone,
         )
         answer = await self._idempotency.answered(call, route, exchange.said, route.handler)
         await _send(exchange, route, answer, self._serving.access.open)
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - as the router calls it
+def _nothing_here() -> NoReturn:
     raise Refusal(Problem("NOT_FOUND", "no route has this address", "GET /v1/openapi.json lists the routes"))
 
 
-def _query(route: Route, raw: bytes) -> BaseModel | None:
+def _query(route: Route, raw: str) -> BaseModel | None:
     """The query as the route's model; every fault of it is told at once."""
     try:
         pairs = parse_qsl(
-            raw.decode("ascii"),
+            raw.encode("ascii").decode("ascii"),
             keep_blank_values=True,
             strict_parsing=bool(raw),
             max_num_fields=QUERY_FIELDS_MAX,
@@ -337,16 +225,15 @@ def _query(route: Route, raw: bytes) -> BaseModel | None:
 
 
 def _media_type(route: Route, exchange: Exchange) -> str:
-    """The media type of the answer: the route's own unless only another of its types is accepted."""
+    """The media type of the answer: the one that the caller likes best, and the route's own among equals."""
     accepted = exchange.header(b"accept")
     if route.media_type == ANYTHING:
         return ANYTHING  # What the content is, and no caller's wish changes that.
-    for media_type in (route.media_type, *route.also):
-        if accepts(accepted, media_type.partition(";")[0]):
-            return media_type
-    raise Refusal(
-        Problem("NOT_ACCEPTABLE", f"{route.path} answers with {' or '.join((route.media_type, *route.also))}")
-    )
+    found = (route.media_type, *route.also)
+    likes = [quality(accepted, media_type.partition(";")[0]) for media_type in found]
+    if not max(likes):
+        raise Refusal(Problem("NOT_ACCEPTABLE", f"{route.path} answers with {' or '.join(found)}"))
+    return found[likes.index(max(likes))]
 
 
 async def _body(route: Route, exchange: Exchange) -> BaseModel | Incoming | None:
@@ -359,7 +246,7 @@ async def _body(route: Route, exchange: Exchange) -> BaseModel | Incoming | None
         raise _too_large(route, most)
     if empty:
         return None
-    pieces = pieces_of(exchange.receive, most, _too_large(route, most))
+    pieces = pieces_of(exchange.piece, most, lambda: _too_large(route, most))
     if route.takes:
         _insist_on_plain_bytes(route, exchange)
         return Incoming(pieces, None if chunked else int(length or 0))
@@ -423,20 +310,17 @@ async def _send(exchange: Exchange, route: Route, answer: Answer, streams: OpenS
         fields["etag"] = answer.tag
         if matches(exchange.header(b"if-none-match"), answer.tag):
             fields.pop("content-type", None)
-            await exchange.begin(304, fields)
-            await exchange.body(b"")
+            await exchange.bare(304, fields)
             return
     content = answer.content
     if isinstance(content, BaseModel):
         await exchange.whole(answer.status, fields, content.model_dump_json().encode())
     elif answer.status == 204:
-        await exchange.begin(204, fields)
-        await exchange.body(b"")
+        await exchange.bare(204, fields)
     elif content is None or isinstance(content, bytes):
         await exchange.whole(answer.status, fields, content or b"")
-    elif exchange.scope["method"] == "HEAD":
-        await exchange.begin(answer.status, fields)
-        await exchange.body(b"")
+    elif exchange.method == "HEAD":
+        await exchange.bare(answer.status, fields)
     else:
         await exchange.begin(answer.status, fields)
         with streams.watch(exchange.known) as ended:
@@ -445,9 +329,9 @@ async def _send(exchange: Exchange, route: Route, answer: Answer, streams: OpenS
 
 def _next_page(exchange: Exchange, cursor: str) -> str:
     """The address of the following page: that of this one with another cursor."""
-    asked = parse_qsl(exchange.scope["query_string"].decode("ascii"), keep_blank_values=True)
+    asked = parse_qsl(exchange.query, keep_blank_values=True)
     kept = [(name, value) for name, value in asked if name != "cursor"]
-    return f"{exchange.scope['raw_path'].decode('ascii')}?{urlencode([*kept, ('cursor', cursor)])}"
+    return f"{exchange.path}?{urlencode([*kept, ('cursor', cursor)])}"
 
 
 async def _stream(exchange: Exchange, content: AsyncIterator[bytes], ended: asyncio.Event) -> None:

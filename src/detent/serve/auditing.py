@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from detent.errors import DetentError, RequestRefused
-from detent.inspect.audit_child import BUNDLE, VERIFY
+from detent.inspect.audit_child import BUNDLE, REPORTS, VERIFY
 from detent.owner.home import Home
 from detent.owner.socket_messages import error_from_map
 from detent.words.states import FAILED, RUNNING
@@ -52,6 +52,8 @@ class Bundle(NamedTuple):
 
     root: str
     size_bytes: int
+    counts: dict[str, int]
+    """What it holds, and how much was left out and why."""
     file: BinaryIO
 
 
@@ -75,7 +77,7 @@ class Auditing:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def bundle(self, workspace: str, run_id: str | None) -> Bundle:
+    async def bundle(self, workspace: str, run_id: str | None, held: str = REPORTS) -> Bundle:
         """A bundle of a run, or of the whole ledger, in a file that has no name any more."""
         if self._waiting.get(workspace, 0) >= WAITING_MAX:
             raise RequestRefused(
@@ -87,9 +89,9 @@ class Auditing:
         with tempfile.TemporaryDirectory(prefix="detent-bundle-", ignore_cleanup_errors=True) as directory:
             target = Path(directory, "bundle.detent")
             async with self._turn(workspace):
-                said = await self._child(BUNDLE, run_id, target)
+                said = await self._child(BUNDLE, run_id, target, held)
             file = await asyncio.to_thread(target.open, "rb")
-            return Bundle(said["root"], said["size_bytes"], file)
+            return Bundle(said["root"], said["size_bytes"], said["counts"], file)
 
     def verify(self, workspace: str, run_id: str | None) -> Verification:
         """Begin to verify, unless that is under way."""
@@ -136,14 +138,14 @@ class Auditing:
             if not self._waiting[workspace]:
                 del self._waiting[workspace], self._turns[workspace]
 
-    async def _child(self, mode: str, run_id: str | None, target: Path | None) -> dict[str, Any]:
+    async def _child(self, mode: str, run_id: str | None, target: Path | None, held: str = REPORTS) -> dict[str, Any]:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "detent.inspect.audit_child"),
                     *("--home", str(self._home.path), "--lifeline", str(theirs.fileno())),
-                    *(mode, run_id or "", "" if target is None else str(target)),
+                    *(mode, run_id or "", "" if target is None else str(target), held),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     pass_fds=(theirs.fileno(),),

@@ -22,16 +22,15 @@ from typing import Final
 from detent.access.browser import csrf_token
 from detent.access.changes import ADMIN, local_principal
 from detent.access.problem import Problem
-from detent.access.scopes import ROLES, Principal
+from detent.access.scopes import LOOKING, ROLES, Principal
 from detent.access.state import AccessState, Key
 from detent.access.tokens import API_KEY, ID_BYTES, SECRET_BYTES, Token, make_token, read_token
 from detent.errors import HomeError
-from detent.owner.names import DIRECTORY
+from detent.owner.names import DIRECTORY, TOKEN_FILE
 from detent.serve.browser_sessions import BrowserSessions
 from detent.serve.refusal import Refusal
 from detent.store.files import read_no_follow, replace_no_follow
 
-TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
 BY_KEY, BY_SESSION, BY_PROXY = "key", "session", "proxy"
 _NO_SECRET: Final = bytes(32)
 _PROXY: Final = "proxy"
@@ -48,6 +47,10 @@ class Known:
     session: bytes | None = None
     """The stored form of a session's secret."""
 
+    def for_reading(self) -> Known:
+        """The same, without anything that changes the home."""
+        return replace(self, principal=replace(self.principal, scopes=self.principal.scopes & LOOKING))
+
 
 class Authenticator:
     """Turns credentials into principals."""
@@ -60,6 +63,7 @@ class Authenticator:
         principal_named: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self._local = token
+        self._local_known = Known(local_principal(token.token_id), BY_KEY)
         self._now_ms = now_ms
         self._principal_named = principal_named
         self._proxy_secret = secrets.token_hex(SECRET_BYTES)
@@ -72,7 +76,9 @@ class Authenticator:
         key = self.state.key(token.token_id) if token.kind == API_KEY else None
         opened = [token.fits(one) for one in (key.secrets(now_ms) if key is not None else (_NO_SECRET,))]
         if hmac.compare_digest(token.text.encode(), self._local.text.encode()):
-            return Known(self._chosen(local_principal(self._local.token_id), workspace), BY_KEY)
+            if workspace is None:
+                return self._local_known
+            return Known(self._chosen(self._local_known.principal, workspace), BY_KEY)
         if key is None or not any(opened) or not key.counts(now_ms):
             return None
         self.sessions.used(key.key_id, now_ms)

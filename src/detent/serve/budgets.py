@@ -60,7 +60,9 @@ class Budgets:
     async def left(self, workspace: str, session_id: str) -> dict[str, int]:
         """What is left of each budget of a session. Raises `InvalidInput` for one that is not there."""
         name = name_of(workspace, session_id)
-        found = await self._look(lambda sessions: dict(sessions.left(name)) if sessions.has(name) else None)
+        found = await self._look(
+            self._session.partition(name), lambda sessions: dict(sessions.left(name)) if sessions.has(name) else None
+        )
         if found is None:
             raise InvalidInput(
                 "there is no such session in this workspace", code="NOT_FOUND", hint="POST /v1/sessions opens one"
@@ -70,9 +72,12 @@ class Budgets:
     async def listed(self, workspace: str) -> list[str]:
         """The sessions of a workspace."""
         prefix = name_of(workspace, "")
-        return [name.removeprefix(prefix) for name in await self._look(lambda found: found.names(prefix, LISTED_MAX))]
+        names: list[str] = []
+        for partition in range(self._session.partitions):
+            names += await self._look(partition, lambda found: found.names(prefix, LISTED_MAX))
+        return [name.removeprefix(prefix) for name in sorted(names)[:LISTED_MAX]]
 
-    async def _look(self, question: Callable[[Sessions], T]) -> T:
+    async def _look(self, partition: int, question: Callable[[Sessions], T]) -> T:
         owned = self._session.owned
         if owned is None:
             raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
@@ -81,7 +86,7 @@ class Budgets:
             queue = kernel.queue
             return question(queue.sessions if isinstance(queue, Scheduler) else Sessions())
 
-        return await asyncio.wrap_future(owned.owners[0].look(ask))
+        return await asyncio.wrap_future(owned.owners[partition].look(ask))
 
 
 def headers_of(left: Mapping[str, int]) -> dict[str, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from starlette.types import Scope
+from typing import Protocol
 
 from detent.access.forwarded import Networks, caller_of, is_proxy, scheme_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # Nothing changes it; one is made for each request.
 class Caller:
     """Where a request comes from, and what it says in its fields."""
 
@@ -34,14 +33,29 @@ class Caller:
         return self.address == "::1" or self.address.startswith("127.")
 
 
-def caller_in(scope: Scope, header: Callable[[bytes], str | None], proxies: Networks) -> Caller:
+class Request(Protocol):
+    """A request as it came over its connection."""
+
+    method: str
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    def header(self, name: bytes, /) -> str | None: ...
+
+
+def caller_in(request: Request, proxies: Networks) -> Caller:
     """The caller of a request. What a proxy says counts only if the connection comes from one that the operator named."""
-    peer = (scope["client"] or ("unknown", 0))[0]
+    scheme = request.scheme
+    peer = address = request.peer
     proxied = is_proxy(peer, proxies)
-    scheme, address = scope["scheme"], peer
     if proxied:
-        address = caller_of(peer, header(b"x-forwarded-for"), proxies)
-        scheme = scheme_of(header(b"x-forwarded-proto"), scheme)
-    query = scope["query_string"].decode("latin-1")
-    target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-    return Caller(address, scope["method"], target, scheme, header, proxied)
+        address = caller_of(peer, request.header(b"x-forwarded-for"), proxies)
+        scheme = scheme_of(request.header(b"x-forwarded-proto"), scheme)
+    return Caller(address, request.method, request.target, scheme, request.header, proxied)

@@ -4,6 +4,9 @@ Code of users, long computations and large plans never run in the server's proce
 ``owner.sock`` like any other process. A child that dies is started again, after a pause that doubles while it keeps dying; a server
 whose workers cannot start goes on serving and says so on standard error.
 
+A child that does nothing but answer is started by the first request: most servers are never asked to look at a contract or to drive a
+run, and each such child takes as long to start as a command.
+
 Each child has a *lifeline*, a socket that ends with the server, see `detent.runs.ending`. So a server that is killed leaves no
 children behind for long, and those of the next server need not know of them. A child that takes requests gets them over its lifeline:
 one JSON document a line, answered by another with the same number. What was asked of a child that died is asked of the next one, so a
@@ -46,6 +49,8 @@ class ChildSpec:
     name: str
     words: Sequence[str]
     directory: str | None = None
+    on_demand: bool = False
+    """Whether it starts when something is asked of it for the first time, not with the server."""
 
 
 def pause_after(lived_seconds: float, before_seconds: float) -> float:
@@ -75,8 +80,10 @@ class Child:
         return None if process is None or process.poll() is not None else process.pid
 
     def start(self) -> None:
-        """Begin to keep it alive."""
-        self._thread.start()
+        """Begin to keep it alive, unless that has begun or the end was asked for. Safe from any thread."""
+        with self._guard:
+            if not self._thread.ident and not self._stopping.is_set():
+                self._thread.start()
 
     def ask_to_end(self) -> None:
         """Have it end in order, and start no other; once more does nothing."""
@@ -145,7 +152,8 @@ class Child:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def ask(self, asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """What the child answers. Waits for the next one when it has died. Raises what it refused by, or `NOT_READY`."""
+        """What the child answers. Starts it, and waits for the next one when it has died. Raises what it refused by, or `NOT_READY`."""
+        self.start()
         deadline = time.monotonic() + seconds
         while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
             future = self._sent(asked)
@@ -197,9 +205,10 @@ class Children:
         self._drain_seconds = drain_seconds
 
     def start(self) -> None:
-        """Start all of them."""
+        """Start all of them that do not wait to be asked."""
         for child in self._children:
-            child.start()
+            if not child.spec.on_demand:
+                child.start()
 
     def __getitem__(self, name: str) -> Child:
         """The child of a name."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from detent.access.headers import path_part
 from detent.artifacts.content_type import HEAD_BYTES, INLINE, TEXT, Kind, headers, sniff
 from detent.artifacts.signed_url import Access, UrlKey, check, sign
 from detent.canon import digest_text, parse_digest
@@ -85,7 +86,7 @@ class Downloads:
         access = Access(
             method="GET",
             host=urlsplit(base).netloc.lower(),
-            path=f"/v1/files/{workspace}/{artifact['artifact_id']}/{plain_name(artifact)}",
+            path=f"/v1/files/{workspace}/{path_part(str(artifact['artifact_id']))}/{plain_name(artifact)}",
             expires_s=self.expires_s(),
             tenant=workspace,
             digest=parse_digest(str(artifact["digest"])),

@@ -7,6 +7,7 @@ checker (`detent.inspect.contract_checker`) looks at contracts within limits of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from detent.inspect.contract_checker import NAME
 from detent.jobs.source_tree import SourceTree, read_tree
 from detent.kernel import Command
 from detent.kernel.commands import encode_commands
-from detent.owner.backend import RandomBlocks
+from detent.owner.backend import Backend, Inline, RandomBlocks
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.owner.socket_messages import error_from_map
@@ -28,6 +29,7 @@ from detent.owner.views import Times
 from detent.owner.wiring import Parts
 from detent.runs.cancel import Cancelled, Canceller
 from detent.runs.record.identity import new_run_id
+from detent.runs.record.inputs import TRACEPARENT
 from detent.serve.children import Children
 from detent.store.trees import laid_out
 
@@ -47,10 +49,20 @@ ONCE_LABEL: Final = b"detent/run-once/v2\0"
 class Driving:
     """Has runs driven and contracts looked at."""
 
-    def __init__(self, home: Home, session: Session, parts: Parts, children: Children, *, project: Path) -> None:
-        self._home, self._session, self._parts = home, session, parts
+    def __init__(
+        self,
+        home: Home,
+        session: Session,
+        parts: Parts,
+        children: Children,
+        backend: Backend,
+        *,
+        project: Path,
+        drives: bool = True,
+    ) -> None:
+        self._home, self._session, self._parts, self._backend = home, session, parts, backend
         self._driver, self._checker = children[DRIVER], children[CHECKER]
-        self._random = RandomBlocks()
+        self._random, self._drives = RandomBlocks(), drives
         self._window_ms = max(1, home.settings().idempotency.window_ms)
         self._pool = ThreadPoolExecutor(THREADS, "detent-drive")
         self._looking = ThreadPoolExecutor(THREADS, "detent-look")
@@ -61,6 +73,11 @@ class Driving:
         """Take nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._looking.shutdown(wait=False, cancel_futures=True)
+
+    def take_up(self) -> None:
+        """Have the driver host run: there are open runs, or schedules. Which of them are the server's is for the host to say."""
+        if self._drives:
+            self._driver.start()
 
     async def look(self, mode: str, workspace: str, text: str, **asked: Any) -> dict[str, Any]:
         """Have a contract looked at. Raises `CONTRACT_INVALID` with its findings, unless they are what was asked for."""
@@ -100,10 +117,21 @@ class Driving:
         options: Mapping[str, Any],
         *,
         once: bytes | None = None,
+        traceparent: str | None = None,
     ) -> str:
         """Have a run recorded and driven; gives its id once it is on the ledger. The same ``once`` is the same run."""
-        asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options)}
+        asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options), TRACEPARENT: traceparent}
         return await self._run(workspace, requested_by, looked["name"], once, asked)
+
+    async def keep(self, workspace: str, looked: Mapping[str, Any]) -> tuple[bytes, Inline]:
+        """What a schedule will run, as content: its digest, and what the commit that names it has to carry."""
+        return await self._on(self._pool, lambda: self._backend.for_tenant(workspace).sealed_trusted(looked["inputs"]))
+
+    async def schedule_changed(self, schedule_id: str) -> None:
+        """Return when the driver host goes by a schedule as the ledger has it; one that starts later does so by itself."""
+        asked = {"op": "schedule_changed", "schedule_id": schedule_id}
+        with contextlib.suppress(DetentError):
+            await self._on(self._pool, lambda: self._driver.ask(asked, ANSWER_SECONDS))
 
     async def retry(
         self,
@@ -113,12 +141,13 @@ class Driving:
         name: str,
         behind: Callable[[str], Command],
         once: bytes | None = None,
+        traceparent: str | None = None,
     ) -> str:
         """Have the parts of a run that did not succeed run again; gives the id of the run that does.
 
         ``behind`` gives what is recorded in the commit that opens that run, by its id.
         """
-        asked = {"op": "retry", "retry_of": run_id}
+        asked = {"op": "retry", "retry_of": run_id, TRACEPARENT: traceparent}
         return await self._run(workspace, requested_by, name, once, asked, behind)
 
     async def cancel(self, run_id: str, reason: str | None, beside: Command) -> Cancelled:

@@ -1,4 +1,4 @@
-"""Enrolment tokens and workers as operators change them: each change and its `operated` record share one commit."""
+"""Enrolment tokens, workers and pools as operators change them: each change and its `operated` record share one commit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from detent.access.certificate import Certificate, Proof
 from detent.access.changes import Change
 from detent.access.enrolments import EnrolmentToken, EnrolmentTokens
+from detent.access.pools import PoolScales
 from detent.access.scopes import Principal
 from detent.access.state import LOCAL
 from detent.canon import decode_trusted
@@ -30,17 +31,19 @@ class Enrolling:
     """Makes and ends tokens and workers. For the HTTP loop; what commits has threads of its own."""
 
     def __init__(self, home: Home, session: Session, turns: Turns) -> None:
-        self.tokens = EnrolmentTokens()
+        self.tokens, self.scales = EnrolmentTokens(), PoolScales()
         self._home, self._session, self._turns = home, session, turns
 
     def take_in(self, record: Record | RecordRow) -> None:
-        """Apply a record about enrolment tokens; others change nothing."""
+        """Apply a record about enrolment tokens or pools; others change nothing."""
         if record.kind != OPERATED:
             return
         fields, evidence = decode_trusted(record.body), decode_trusted(record.evidence or b"\xa0")
         if isinstance(fields, dict) and isinstance(evidence, dict):
             parameters = evidence.get("parameters")
-            self.tokens.take_in(fields, parameters if isinstance(parameters, dict) else {})
+            said = parameters if isinstance(parameters, dict) else {}
+            self.tokens.take_in(fields, said)
+            self.scales.take_in(fields, said)
 
     async def create(self, token: EnrolmentToken, operated: Operate) -> None:
         """Put a token on the ledger: its record is what it is."""
@@ -63,20 +66,28 @@ class Enrolling:
         command = await self._turns.run(lambda: self._enrol(operated, certificate, proof))
         self._turns.fleet.enrolled(command)
 
+    async def record(self, operated: Operate) -> None:
+        """Have an action recorded that concerns the workers of the server."""
+        await self._write([operated])
+
     async def drain(self, worker: Worker, operated: Operate) -> None:
         """Have a worker take nothing more."""
         await self._write([operated])
         worker.draining = True
         worker.wake.set()
 
-    async def retire(self, worker: Worker, operated: Operate) -> None:
-        """End a worker's key from here on; once more changes nothing."""
-        if worker.retired:
-            return
-        retired = RetireWorker(0, worker.worker_id, REASON_RETIRED)
-        await self._turns.run(lambda: self._everywhere(retired, operated))
-        worker.retired = True
-        worker.wake.set()
+    async def retire(self, worker: Worker, operated: Operate, *, gone: bool = False) -> None:
+        """End a worker's key from here on; once more changes nothing.
+
+        Its leases end by themselves, since it may still run their jobs; at once if it is ``gone``.
+        """
+        if not worker.retired:
+            retired = RetireWorker(0, worker.worker_id, REASON_RETIRED)
+            await self._turns.run(lambda: self._everywhere(retired, operated))
+            worker.retired = True
+            worker.wake.set()
+        if gone:
+            await self._turns.give_up(worker)
 
     # -- commits, on threads -------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from detent.kernel.records import OPERATED, RUN_STARTED, SUBMITTED, TRANSITION
 from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.kernel.table import State
 from detent.owner.session import Session
+from detent.owner.views import Times
 from detent.serve.readers import Readers
 from detent.serve.room import Room
 from detent.serve.tenant_reader import TenantReader
@@ -43,6 +44,8 @@ PAGE: Final = 1_000
 """Records that are read at once."""
 LATE_MAX: Final = 256
 """Events that may wait for one reader."""
+TOLD_AT_ONCE: Final = 64
+"""Events that are handed to streams before they may send them."""
 BEAT_SECONDS: Final = 15.0
 RETRY_MS: Final = 1_000
 RUNS_KNOWN_MAX: Final = 10_000
@@ -117,7 +120,10 @@ class Hub:
         self._session, self._readers, self.remaining = session, readers, remaining
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._open: dict[str, Stream] = {}
+        """All streams by their ids, from their first frame on."""
         self._streams: set[Stream] = set()
+        """Those that have caught up with the follower."""
         self._by_credential: Counter[str] = Counter()
         self._waiters: dict[tuple[str, str], set[asyncio.Event]] = {}
         self._tenants_of_runs: dict[str, str] = {}
@@ -161,9 +167,14 @@ class Hub:
                 event.set()
 
     @property
+    def has_open_runs(self) -> bool:
+        """Whether a run of any workspace has not ended."""
+        return any(count > 0 for (_, status), count in self.runs.items() if status == RUN_RUNNING)
+
+    @property
     def streams(self) -> int:
         """How many streams are open."""
-        return len(self._streams)
+        return len(self._open)
 
     def open_streams(self) -> list[Stream]:
         """The streams that are live now."""
@@ -171,13 +182,13 @@ class Hub:
 
     def choose(self, tenant: str, credential_id: str, stream_id: str, topics: frozenset[str]) -> bool:
         """Have a stream follow other topics from now on; False when the credential has no such stream."""
-        for stream in self._streams:
-            if (stream.stream_id, stream.tenant, stream.credential_id) == (stream_id, tenant, credential_id):
-                stream.topics = topics
-                stream.sent = {key: size for key, size in stream.sent.items() if f"log:{key[0]}" in topics}
-                stream.say("reset", {"reason": "the topics changed", "topics": sorted(topics)})
-                return True
-        return False
+        stream = self._open.get(stream_id)
+        if stream is None or (stream.tenant, stream.credential_id) != (tenant, credential_id):
+            return False
+        stream.topics = topics
+        stream.sent = {key: size for key, size in stream.sent.items() if f"log:{key[0]}" in topics}
+        stream.say("reset", {"reason": "the topics changed", "topics": sorted(topics)})
+        return True
 
     def streams_of(self, credential_id: str) -> int:
         """How many streams of one credential are open."""
@@ -228,16 +239,18 @@ class Hub:
     async def _tell(self, partition: int, end: int) -> None:
         while (first := self.at[partition]) < end:
             stop = min(end, first + PAGE)
-            rows = await self._readers.read(lambda reader: reader.happened(partition, first, stop))  # noqa: B023
-            found = [(row, *self._read(row)) for row in rows]
+            times, rows = await self._readers.read(lambda reader: reader.happened(partition, first, stop))  # noqa: B023
+            found = [(row, *self._read(row, times)) for row in rows]
             unknown = {row.run_id for row, _, told in found if told is not None and not told.tenant and row.run_id}
             await self._learn(unknown)
-            for row, body, told in found:
+            for number, (row, body, told) in enumerate(found, 1):
                 self.at[partition] = row.position + 1
                 self._count(row, body)
                 self.heard(row)
                 if told is not None:
                     self._hand_on(self._owned(told))
+                if number % TOLD_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # A reader that keeps up is not late because much was committed at once.
 
     async def _tell_sessions(self) -> None:
         """Tell the streams that follow a session what is left of its budgets, where that has changed (X-095)."""
@@ -280,11 +293,11 @@ class Hub:
             self.runs[tenant, RUN_RUNNING] -= 1
             self.runs[tenant, body["status"]] += 1
 
-    def _read(self, row: RecordRow) -> tuple[dict[str, Any], Happening | None]:
+    def _read(self, row: RecordRow, times: Times) -> tuple[dict[str, Any], Happening | None]:
         """A record's fields, and what streams see of it; nothing of one that cannot be read, which is for `verify` to report."""
         try:
             body = decode_trusted(row.body)
-            return body, happening(row, body)
+            return body, happening(row, body, times)
         except (ValueError, KeyError, TypeError):
             return {}, None
 
@@ -343,20 +356,22 @@ class Hub:
     async def _frames(
         self, own: Stream, hello: dict[str, Any], at: list[int] | None, *, reset: bool
     ) -> AsyncIterator[bytes]:
-        yield _frame("hello", json.dumps(hello), None)
-        if reset:
-            yield _frame("reset", json.dumps({"reason": "the ledger has not reached this position"}), None)
-        if at is not None:
-            async for frame in self._catch_up(own, at):
-                yield frame
-        self._streams.add(own)  # Nothing was awaited since the positions were compared: no gap, no repeat.
+        self._open[own.stream_id] = own
         self._by_credential[own.credential_id] += 1
         try:
+            yield _frame("hello", json.dumps(hello), None)
+            if reset:
+                yield _frame("reset", json.dumps({"reason": "the ledger has not reached this position"}), None)
+            if at is not None:
+                async for frame in self._catch_up(own, at):
+                    yield frame
+            self._streams.add(own)  # Nothing was awaited since the positions were compared: no gap, no repeat.
             await self.tell_sessions(own)
             async for frame in self._live(own):
                 yield frame
         finally:
             self._streams.discard(own)
+            del self._open[own.stream_id]
             self._by_credential[own.credential_id] -= 1
             self._by_credential += Counter()  # Leaves out credentials without a stream.
 
@@ -367,10 +382,10 @@ class Hub:
                 first, stop = at[partition], min(self.at[partition], at[partition] + PAGE)
                 if first >= stop:
                     continue
-                rows = await self._readers.read(
+                times, rows = await self._readers.read(
                     lambda reader, where=(partition, first, stop): reader.happened(*where)  # type: ignore[misc]
                 )
-                found = [(row, self._read(row)[1]) for row in rows]
+                found = [(row, self._read(row, times)[1]) for row in rows]
                 await self._learn({row.run_id for row, told in found if told and not told.tenant and row.run_id})
                 for row, told in found:
                     at[partition] = row.position + 1
@@ -379,9 +394,10 @@ class Hub:
 
     async def _live(self, own: Stream) -> AsyncIterator[bytes]:
         while True:
-            while own.waiting:
-                event_id, told = own.waiting.popleft()
-                yield _frame(told.event, told.data, event_id)
+            if own.waiting:
+                waiting = b"".join(_frame(told.event, told.data, event_id) for event_id, told in own.waiting)
+                own.waiting.clear()
+                yield waiting
             while own.live:
                 yield own.live.popleft()
             if own.late or self.draining.is_set():
@@ -396,13 +412,21 @@ class Hub:
                 yield f": \nid: {self.event_id(self.at)}\n\n".encode() if not own.waiting else b": \n\n"
 
 
-def happening(row: RecordRow, body: dict[str, Any]) -> Happening | None:
-    """What streams see of a record; None for one that they do not see, or that is not the last of its batch."""
+def happening(row: RecordRow, body: dict[str, Any], times: Times) -> Happening | None:
+    """What streams see of a record; None for one that they do not see, or that is not the last of its batch.
+
+    A job or run is told with the fields of its row in a list, so that a list can be changed by what is told, and when that was.
+    """
     data: dict[str, Any]
     if row.kind == SUBMITTED:
         queued = word_of(JobStatus.QUEUED)
         data = {"job_id": row.job_id, "run_id": row.run_id, "status": queued, "detail": None, "attempt": None}
-        data |= {"reason_code": None, "transition_seq": 0}
+        data |= {
+            "reason_code": None,
+            "transition_seq": 0,
+            "state": word_of(State.QUEUED),
+            "at": times.iso(body["tick"]),
+        }
         return Happening(body["tenant_id"], "job", row.job_id, row.run_id, json.dumps(data))
     if row.kind == TRANSITION and body["batch_index"] + 1 == body["batch_len"]:
         state = State(body["to_state"])
@@ -416,6 +440,8 @@ def happening(row: RecordRow, body: dict[str, Any]) -> Happening | None:
             "attempt": body["attempt_id"] + (2 if state is State.QUEUED else 1),
             "reason_code": body["reason_code"],
             "transition_seq": body["transition_seq"] + 1,
+            "state": word_of(state),
+            "at": times.iso(body["tick"]),
         }
         return Happening(body["tenant_id"], "job", row.job_id, row.run_id, json.dumps(data))
     if row.kind in {RUN_STARTED, RUN_ENDED}:
@@ -424,7 +450,9 @@ def happening(row: RecordRow, body: dict[str, Any]) -> Happening | None:
             "run_id": row.run_id,
             "status": word_of(RUN_RUNNING if started else body["status"]),
             "reason_code": body.get("reason_code"),
+            "at": times.iso(body["tick"]),
         }
+        data |= {"name": body["name"]} if started else {"jobs": body["job_count"]}
         return Happening(body["tenant_id"], "run", None, row.run_id, json.dumps(data))
     if row.kind == OPERATED:
         named = ("action", "object_kind", "object_id", "outcome_code", "principal_id", "credential_id")

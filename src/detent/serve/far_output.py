@@ -15,7 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from detent.access.turn import Log, Watch
+from detent.access.turn import PROGRESS, Log, Watch
+from detent.canon import NotStrictJson, json_decode
+from detent.executor.plain.heard import PROGRESS_CHARS_MAX
 from detent.executor.plain.sweep import Presence
 from detent.workers.live_output import LIVE_BYTES_MAX, LIVE_DIRECTORY, STDERR, STDOUT, LiveOutput
 
@@ -33,6 +35,7 @@ class FarOutput:
         self._lock = threading.Lock()
         self._is_closed = False
         self._until = 0.0
+        self._followed_until = 0.0
         self.is_told = True
         """Whether the worker knows that it is watched."""
         self.came = asyncio.Event()
@@ -45,6 +48,19 @@ class FarOutput:
         if is_new:
             self.is_told = False
         return is_new
+
+    def follow(self) -> bool:
+        """Have the worker send how far the job is, for a while; whether it has not been asked yet."""
+        is_new = not self.is_followed
+        self._followed_until = time.monotonic() + WATCHED_SECONDS
+        if is_new:
+            self.is_told = False
+        return is_new
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its worker is to say how far the job is."""
+        return time.monotonic() < self._followed_until
 
     @property
     def is_watched(self) -> bool:
@@ -64,6 +80,10 @@ class FarOutput:
                 self._live = LiveOutput(self._directory)
                 self._live.begin(job_id, since_ns)
             for log in logs:
+                if log.stream == PROGRESS:
+                    if (told := _progress(log.data)) is not None:
+                        self._live.progressed(job_id, *told)
+                    continue
                 have = self._sizes[log.stream]
                 fresh = log.data[have - log.offset :] if log.offset <= have else b""
                 fresh = fresh[: LIVE_BYTES_MAX - have]
@@ -80,6 +100,18 @@ class FarOutput:
                 self._live.close()
                 self._live = None
                 shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _progress(data: bytes) -> tuple[float, str] | None:
+    """What a worker says of how far a job is, within its bounds; None for anything else, which shows nothing."""
+    try:
+        told = json_decode(data)
+    except NotStrictJson:
+        return None
+    match told:
+        case [int() | float() as fraction, str() as message] if type(fraction) is not bool and 0 <= fraction <= 1:
+            return float(fraction), message[:PROGRESS_CHARS_MAX]
+    return None
 
 
 class FarOutputs:

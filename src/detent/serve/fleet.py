@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detent.access.certificate import Certificate, replica_of
-from detent.access.turn import Granted, Watch
+from detent.access.turn import LEASES_MAX, Granted, Watch
 from detent.canon import decode_trusted
+from detent.canon.grammar import CPU
 from detent.jobs.order import POOL, RESOURCE
+from detent.jobs.placing import Offer
 from detent.kernel import EnrollWorker, Grant
 from detent.kernel.history import WORKER_ENROLLED, WORKER_RETIRED, Record
 from detent.kernel.records import OPERATED
 from detent.ledger.trust_config import TrustFault
 from detent.ledger.workers import read_enrolment
+from detent.owner.worker_offers import Offered
 from detent.serve.far_output import FarOutput
 from detent.store.api import RecordRow, StoreReader
 
@@ -74,7 +77,12 @@ class Worker:
     unsuited: OrderedDict[str, None] = field(default_factory=OrderedDict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Ends the wait of the turn that waits."""
-    waits: bool = False
+    news: int = 0
+    """Which news of jobs it has looked after last."""
+    arrived: list[Granted] = field(default_factory=list)
+    """What was leased to it while its turn waited, to be told now."""
+    arrived_at: float = 0.0
+    """A moment before that, by the monotonic clock."""
     woken_jobs: set[str] = field(default_factory=set)
     """Jobs of its leases that moved while its turn waits."""
     heard_at: float | None = None
@@ -86,6 +94,8 @@ class Worker:
     pool: str | None = None
     labels: frozenset[str] = frozenset()
     """What this start says of itself, beside its certificate."""
+    told: Offer | None = None
+    """What it offered last, to this server or to the one before."""
 
     @property
     def worker_id(self) -> str:
@@ -101,6 +111,7 @@ class Worker:
         """Take note of a new start."""
         self.boot = boot
         self.let_all_go()
+        self.arrived.clear()
         self.unsuited.clear()
         self.draining = False
 
@@ -117,7 +128,18 @@ class Worker:
         """What it offers to jobs that ask for a pool, a label or a resource."""
         labels = {label for label in (*self.certificate.labels, *self.labels) if ":" not in label}
         named = {f"{RESOURCE}{name}" for name, amount in self.resources.items() if amount}
-        return frozenset({*labels, *named, *(f"{POOL}{pool}" for pool in self.pools)})
+        return frozenset({f"{RESOURCE}{CPU}", *labels, *named, *(f"{POOL}{pool}" for pool in self.pools)})
+
+    @property
+    def offered(self) -> Offered:
+        """What jobs are placed by: what it said last, else what its certificate says."""
+        return Offered(self.told or Offer(self.offers, None), self.certificate.tenants)
+
+    def tells(self) -> bool:
+        """Take note of what this start offers; whether that is news."""
+        told = Offer(self.offers, {CPU: self.slots, **self.resources})
+        is_new, self.told = told != self.told, told
+        return is_new
 
     def let_go(self, lease_id: bytes) -> HeldLease | None:
         """Forget a lease that is over; gives what was known of it."""
@@ -132,13 +154,18 @@ class Worker:
             self.let_go(lease_id)
 
     def watched(self) -> tuple[Watch, ...]:
-        """The leases whose output a client looks at, as the worker is told them."""
+        """The leases whose output or progress a client looks at, as the worker is told them."""
         found: list[Watch] = []
+        followed: list[Watch] = []
         for lease_id, held in self.leases.items():
             if held.output is not None and held.output.is_watched:
                 held.output.is_told = True
                 found.append(held.output.watched(lease_id))
-        return tuple(found)
+            if held.output is not None and held.output.is_followed:
+                held.output.is_told = True
+                followed.append(Watch.of_progress(lease_id))
+        # First: a worker that knows nothing of progress takes the last row of a lease.
+        return (*followed[: max(0, LEASES_MAX - len(found))], *found)
 
     @property
     def has_unwatched(self) -> bool:
@@ -177,6 +204,14 @@ class Fleet:
         self._workers: dict[str, Worker] = {}
         self.uses: dict[bytes, int] = {}
         """How often each enrolment token was used, by its digest."""
+        self.to_come: Callable[[], dict[str, Offered]] = dict
+        """What workers offer that are yet to be started."""
+
+    def excuse(self, seconds: float) -> None:
+        """Count so much less of every worker's silence: this process could hear none of them."""
+        for worker in self._workers.values():
+            if worker.heard_at is not None:
+                worker.heard_at = min(time.monotonic(), worker.heard_at + seconds)
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())
@@ -184,6 +219,14 @@ class Fleet:
     def all(self) -> list[Worker]:
         """All workers as they are now, from any thread."""
         return list(self._workers.values())
+
+    def offered(self) -> dict[str, Offered]:
+        """What the workers offer that are not retired, by their ids, and what those will that pools start; from any thread."""
+        return {**self.to_come(), **{one.worker_id: one.offered for one in self.all() if not one.retired}}
+
+    def offers(self, workspace: str) -> list[Offer]:
+        """What is offered to a workspace; from any thread."""
+        return [one.offer for one in self.offered().values() if one.covers(workspace)]
 
     def get(self, worker_id: str) -> Worker | None:
         """A worker, also a retired one; None for one that was never enrolled."""
@@ -220,8 +263,10 @@ def enrolled_records(reader: StoreReader) -> list[RecordRow]:
 
 
 def is_about_workers(record: Record) -> bool:
-    """Whether a committed record is about a worker or an enrolment token."""
-    return record.kind in _KINDS or (record.kind == OPERATED and b"enrolment." in record.body)
+    """Whether a committed record is about a worker, an enrolment token or a pool."""
+    return record.kind in _KINDS or (
+        record.kind == OPERATED and (b"enrolment." in record.body or b"pool.scale" in record.body)
+    )
 
 
 def _fields(body: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from detent.access.browser import Asked, cookie_value, foreign
 from detent.access.buckets import Rate
 from detent.access.problem import Problem
-from detent.access.scopes import OWN_CREDENTIAL, PUBLIC, own_scope
+from detent.access.scopes import OWN_CREDENTIAL, PUBLIC, own_scope, roles_hint
 from detent.access.tokens import bearer
 from detent.serve.authenticate import BY_KEY, Authenticator, Known
 from detent.serve.caller import Caller
@@ -49,9 +49,11 @@ class Gate:
         rates: Rates,
         origins: frozenset[str],
         proxy_header: bytes | None = None,
+        *,
+        reads_only: bool = False,
     ) -> None:
         self._authenticator, self._limits, self._rates = authenticator, limits, rates
-        self._origins, self._proxy_header = origins, proxy_header
+        self._origins, self._proxy_header, self._reads_only = origins, proxy_header, reads_only
 
     def known(self, caller: Caller, route: Rule) -> Known | None:
         """Who asks; None on a public route. Raises the `Refusal` of a caller that is not known or may be a foreign page."""
@@ -76,13 +78,15 @@ class Gate:
             why = foreign(self._asked(caller, route), self._origins, known.csrf or "")
             if why is not None:
                 raise _csrf(why)
-        return known
+        return known.for_reading() if self._reads_only else known
 
     def insist(self, known: Known, route: Rule) -> None:
         """Refuse a principal without the route's scope, or one that asks too often."""
         principal, own = known.principal, own_scope(route.scope)
         if not principal.may(route.scope) and (own is None or not principal.may(own)):
-            raise Refusal(Problem("FORBIDDEN", f"the credential lacks the scope {route.scope}"))
+            raise Refusal(
+                Problem("FORBIDDEN", f"the credential lacks the scope {route.scope}", roles_hint(route.scope))
+            )
         quotas = self._authenticator.state.workspace(principal.workspace)
         kind, rate = self._rates.of(route.writes, None if quotas is None else quotas.quotas)
         self._count(kind, principal.credential_id, rate)
@@ -101,7 +105,7 @@ class Gate:
         user = None if self._proxy_header is None or not caller.proxied else caller.header(self._proxy_header)
         if user is not None:
             return self._authenticator.by_proxy(user, workspace)
-        value = cookie_value(caller.header(b"cookie"), secure=caller.secure)
+        value = cookie_value(caller.header(b"cookie"), caller.header(b"host"), secure=caller.secure)
         return None if value is None else self._authenticator.by_cookie(value, workspace)
 
     def _insist_on_own_page(self, caller: Caller, route: Rule) -> None:

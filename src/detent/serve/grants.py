@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from detent.access.turn import INLINE_BYTES_MAX, Granted
 from detent.canon import json_decode_trusted, parse_digest
 from detent.errors import DetentError, StoreCorrupt
+from detent.executor.own_targets import items_of
 from detent.jobs.order import Order, read_order
 from detent.jobs.source_tree import read_tree, tree_of
 from detent.jobs.values import files_named
@@ -110,6 +111,8 @@ def _values(backend: Backend, order: Order) -> tuple[list[tuple[str, bytes | Non
     """The values of the results that an order names, inline or by digest, and the files that any of it names."""
     values: list[tuple[str, bytes | None, bytes | None]] = []
     files = {parse_digest(named) for named in order.files()}
+    if (items := items_of(order)) is not None:
+        files.add(parse_digest(items))
     inline_bytes = 0
     for named in dict.fromkeys(order.results()):
         report = backend.result(named)

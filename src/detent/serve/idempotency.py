@@ -17,7 +17,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from detent.errors import InvariantBroken, Refused, error_of
+from detent.errors import DetentError, InvariantBroken, Refused, error_of
 from detent.jobs.dedupe import (
     IdempotencyLimits,
     IdempotencyScope,
@@ -28,6 +28,7 @@ from detent.jobs.dedupe import (
     parse_idempotency_key,
 )
 from detent.jobs.kept_answer import KeptAnswer, read_kept
+from detent.owner.kept_answers import DECIDED
 from detent.serve.call import Answer, Call
 from detent.serve.table import JSON, Route
 from detent.serve.writing import Writing
@@ -80,11 +81,22 @@ class Idempotency:
             known = await self._known(call, scope, body)
             if known is not None:
                 return known
-            once = Once(scope, body, self._now_ms)
-            answer = await handler(replace(call, once=once))
-            if not once.kept and answer.status < 300:
-                await call.write(lambda: Writing(answers=[once.row(answer)]))
-            return answer
+            try:
+                return await self._decided(call, Once(scope, body, self._now_ms), handler)
+            except DetentError as exc:
+                # By another server, which owns the ledger now: what it answered is the answer.
+                known = await self._known(call, scope, body) if exc.code == DECIDED else None
+                if known is None:
+                    raise
+                return known
+
+    async def _decided(self, call: Call, once: Once, handler: Callable[[Call], Awaitable[Answer]]) -> Answer:
+        answer = await handler(replace(call, once=once))
+        if not once.kept and answer.status < 300:
+            for told in await call.write(lambda: Writing(answers=[once.row(answer)])):
+                if told.refusal is not None and told.refusal.code == DECIDED:
+                    raise error_of(told.refusal)
+        return answer
 
     async def _known(self, call: Call, scope: bytes, body: bytes) -> Answer | None:
         workspace = call.workspace

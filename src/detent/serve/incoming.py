@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-
-from starlette.types import Message, Receive
 
 
 class Gone(Exception):
     """The caller has closed the connection; no answer can be sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # Nothing changes it; one is made for each request.
 class Head:
     """What a request says before its body, as it was sent."""
 
@@ -35,17 +33,13 @@ class Incoming:
     """As the request says it; None where it is sent in chunks."""
 
 
-async def pieces_of(receive: Receive, bytes_max: int, too_large: Exception) -> AsyncIterator[bytes]:
-    """A body as it comes; ``too_large`` is raised at the first byte too many."""
-    size, more = 0, True
-    while more:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        piece = message.get("body", b"")
-        more = message.get("more_body", False)
-        size += len(piece)
+async def pieces_of(
+    piece: Callable[[], Awaitable[bytes]], bytes_max: int, too_large: Callable[[], Exception]
+) -> AsyncIterator[bytes]:
+    """A body as it comes; what ``too_large`` makes is raised at the first byte too many."""
+    size = 0
+    while data := await piece():
+        size += len(data)
         if size > bytes_max:
-            raise too_large
-        if piece:
-            yield piece
+            raise too_large()
+        yield data

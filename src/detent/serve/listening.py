@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from detent.errors import DetentError, InvalidInput, RequestRefused
+from detent.serve.passing_on import parse_address
 
 BACKLOG: Final = 512
 DESCRIPTORS_WANTED: Final = 65_536
@@ -37,6 +38,8 @@ class Listening:
     drain_seconds: float = 10.0
     public_url: str | None = None
     """How clients reach it, where that is not where it listens: the base of signed URLs."""
+    advertise: str | None = None
+    """How the other servers of the ledger reach this one, as HOST or HOST:PORT, where that is not where it listens."""
 
     @property
     def scheme(self) -> str:
@@ -115,6 +118,17 @@ def hosts_of(listening: Listening, port: int) -> frozenset[str]:
     if ipaddress.ip_address(listening.host).is_loopback:
         named |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
     return frozenset(named)
+
+
+def advertised(listening: Listening, port: int) -> str:
+    """Where servers that stand by pass requests on to: the address that was given, or where this one listens, by its name if that is everywhere."""
+    if listening.advertise is not None:
+        for given in (listening.advertise, f"{bracketed(listening.advertise)}:{port}"):
+            if parse_address(given) is not None:
+                return given
+        raise InvalidInput(f"--advertise {listening.advertise!r:.80} is not an address", hint="write it as HOST:PORT")
+    everywhere = ipaddress.ip_address(listening.host).is_unspecified
+    return f"{socket.gethostname() if everywhere else bracketed(listening.host)}:{port}"
 
 
 def origins_of(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:

@@ -11,17 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from detent.errors import InvalidInput
 from detent.kernel.table import TERMINAL, State
-from detent.owner.views import JobView, RunView, Times, quick_view_of_job, view_of_run
+from detent.owner.views import JobView, RunView, Times, view_of_run
+from detent.serve.known_jobs import KnownJobs
 from detent.store.api import JobRow, JobsWanted, RunRow, StoreReader
 
 Row = TypeVar("Row")
 Place = tuple[int | str, ...]
 LOOKED_AT_MAX: Final = 1_000
 """Rows that are looked at for one page where a filter has no index of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How rows of jobs are seen."""
+
+    times: Times
+    known: KnownJobs[Any]
+
+    def view(self, row: JobRow) -> JobView:
+        """A job as its row says it stands."""
+        return self.known.view(row, self.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,7 @@ class RunFilter:
 
 
 def jobs_listed(
-    reader: StoreReader, times: Times, tenant: str, wanted: JobFilter, place: Place | None, limit: int
+    reader: StoreReader, seen: Seen, tenant: str, wanted: JobFilter, place: Place | None, limit: int
 ) -> tuple[list[JobView], Place | None]:
     """A page of jobs, and the place behind it; None when it is the last."""
     wanted.insist_on_index()
@@ -86,10 +99,10 @@ def jobs_listed(
             lambda row: (row.job_id,),
             (place, limit, count),
         )
-        return [quick_view_of_job(row, times) for row in named], following
+        return [seen.view(row) for row in named], following
     if wanted.until_ms is not None and place is None:
-        place = (_number_at(reader, times, tenant, wanted.until_ms),)
-    first = 0 if wanted.since_ms is None else _number_at(reader, times, tenant, wanted.since_ms)
+        place = (_number_at(reader, seen, tenant, wanted.until_ms),)
+    first = 0 if wanted.since_ms is None else _number_at(reader, seen, tenant, wanted.since_ms)
 
     def fetch(place: Place | None) -> list[tuple[int, JobRow]]:
         before = int(place[0]) if place else None
@@ -97,12 +110,12 @@ def jobs_listed(
 
     found, following = _page(
         fetch,
-        lambda row: wanted.worker is None or wanted.worker == quick_view_of_job(row[1], times).job.lease_holder,
+        lambda row: wanted.worker is None or wanted.worker == seen.view(row[1]).job.lease_holder,
         lambda row: (row[0],),
         (place, limit, count),
         lambda row: row[0] < first,
     )
-    return [quick_view_of_job(row, times) for _, row in found], following
+    return [seen.view(row) for _, row in found], following
 
 
 def runs_listed(
@@ -158,14 +171,14 @@ def _page(
             return shown, place
 
 
-def _number_at(reader: StoreReader, times: Times, tenant: str, moment_ms: int) -> int:
+def _number_at(reader: StoreReader, seen: Seen, tenant: str, moment_ms: int) -> int:
     """The number from which on a tenant's jobs were submitted at a moment or later."""
     newest = reader.jobs_page(JobsWanted(tenant), limit=1)
     low, high = 0, newest[0][0] + 1 if newest else 0
     while low < high:
         middle = (low + high + 1) // 2  # Whether everything below it was submitted before the moment.
         found = reader.jobs_page(JobsWanted(tenant, before=middle), limit=1)
-        if found and times.ms(quick_view_of_job(found[0][1], times).job.submitted_tick) >= moment_ms:
+        if found and seen.times.ms(seen.view(found[0][1]).job.submitted_tick) >= moment_ms:
             high = middle - 1
         else:
             low = middle

@@ -1,4 +1,4 @@
-"""What streams are told that no record has: the output of running jobs, the queue, and workers elsewhere.
+"""What streams are told that no record has: the output of running jobs and how far they are, the queue, and workers elsewhere.
 
 One task looks once a second, for all streams together and only at what some stream follows. Output is read from where the stream
 is; a reader that lags misses frames, sees the gap by the offset, and reads it from `/v1/jobs/{id}/logs`.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from detent.errors import DetentError
 from detent.inspect.logs import JobLog
 from detent.serve.events import Hub, Stream
-from detent.serve.fleet import Worker
 from detent.serve.readers import Readers
+from detent.serve.turns import Turns
 
 SECONDS: Final = 1.0
 TEXT_BYTES_MAX: Final = 64 * 1024
@@ -23,6 +24,8 @@ TEXT_BYTES_MAX: Final = 64 * 1024
 LOG: Final = "log:"
 QUEUE: Final = "queue"
 WORKERS: Final = "workers"
+PROGRESS: Final = "progress"
+_OF_JOBS: Final = re.compile(r"(?:job|run):").match
 
 
 class LiveTopics:
@@ -33,11 +36,9 @@ class LiveTopics:
         hub: Hub,
         readers: Readers,
         queue: Callable[[], Awaitable[Mapping[str, Any]]],
-        watch: Callable[[str, str], object],
-        fleet: Iterable[Worker],
+        turns: Turns,
     ) -> None:
-        """``watch`` has the output of a job that runs on another machine sent here."""
-        self._hub, self._readers, self._queue, self._watch, self._fleet = hub, readers, queue, watch, fleet
+        self._hub, self._readers, self._queue, self._turns = hub, readers, queue, turns
         self._said: Mapping[str, Any] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -56,6 +57,7 @@ class LiveTopics:
             await asyncio.sleep(SECONDS)
             streams = self._hub.open_streams()
             try:
+                await self._tell_progress([one for one in streams if any(_OF_JOBS(topic) for topic in one.topics)])
                 await self._tell_queue([one for one in streams if QUEUE in one.topics])
                 for stream in streams:
                     if WORKERS in stream.topics:
@@ -77,9 +79,34 @@ class LiveTopics:
             stream.say(QUEUE, now)
         self._said = now
 
+    async def _tell_progress(self, streams: list[Stream]) -> None:
+        """Tell those who follow a job, or its run, how far it says it is; workers elsewhere say so when they are asked."""
+        self._turns.ask_progress({(one.tenant, topic) for one in streams for topic in one.topics})
+        told = await self._readers.read(lambda reader: reader.progress()) if streams else {}
+        for stream in streams:
+            for name in [name for name in stream.told if name.startswith(f"{PROGRESS}:")]:
+                if name.removeprefix(f"{PROGRESS}:") not in told:
+                    del stream.told[name]
+        for tenant in {one.tenant for one in streams} if told else ():
+            jobs = await self._readers.read(lambda reader: reader.jobs_of(tenant, list(told)))  # noqa: B023
+            for view in jobs:
+                job_id, run_id = view.row.job_id, view.row.run_id
+                fraction, message = told[job_id]
+                data = {"job_id": job_id, "run_id": run_id, "fraction": fraction, "message": message}
+                for stream in streams:
+                    if stream.tenant == tenant and {f"job:{job_id}", f"run:{run_id}"} & stream.topics:
+                        self._tell_changed(stream, PROGRESS, job_id, data)
+
+    @staticmethod
+    def _tell_changed(stream: Stream, event: str, name: str, data: Mapping[str, Any]) -> None:
+        """Tell something unless the stream was told the same before."""
+        if stream.told.get(f"{event}:{name}") != (said := json.dumps(data)):
+            stream.told[f"{event}:{name}"] = said
+            stream.say(event, data)
+
     def _tell_workers(self, stream: Stream) -> None:
         """Tell of each worker elsewhere that may run the workspace's jobs, whenever something about it has changed."""
-        for worker in self._fleet:
+        for worker in self._turns.fleet:
             if not worker.certificate.covers(stream.tenant):
                 continue
             data = {
@@ -89,14 +116,12 @@ class LiveTopics:
                 "leases": len(worker.leases),
                 "version": worker.version,
             }
-            if stream.told.get(f"worker:{worker.worker_id}") != (said := json.dumps(data)):
-                stream.told[f"worker:{worker.worker_id}"] = said
-                stream.say("worker", data)
+            self._tell_changed(stream, "worker", worker.worker_id, data)
 
     async def _tell_log(self, stream: Stream, job_id: str) -> None:
         if (job_id, 0, "ended") in stream.sent:
             return
-        self._watch(stream.tenant, job_id)
+        self._turns.watch(stream.tenant, job_id)
         log: JobLog = await self._readers.read(lambda reader: reader.log(stream.tenant, job_id))
         for attempt in log.attempts:
             for name in ("stdout", "stderr"):

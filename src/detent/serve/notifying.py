@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from detent.access.changes import Change
+from detent.access.changes import SERVER, Change
 from detent.access.scopes import Principal
 from detent.access.webhooks import ALERTS, ED25519, FAILURES_MAX, Hook, event_id_of
 from detent.canon import decode_trusted, digest, tick_to_iso
@@ -33,8 +33,8 @@ from detent.kernel.records import OPERATED, TRANSITION
 from detent.kernel.table import TERMINAL, State
 from detent.owner.backend import Backend, Submission
 from detent.owner.operating import new_request_id, opened, operate
-from detent.serve.access import Access
-from detent.serve.alerts import PRINCIPAL as SERVER
+from detent.owner.views import Times
+from detent.serve.access import ACCESS_PARTITION, Access
 from detent.serve.deliver import GONE, KEYS
 from detent.serve.events import PAGE, Hub, happening
 from detent.serve.fleet import Fleet
@@ -169,8 +169,8 @@ class Notifier:
             return
         while (first := self._at[partition]) < end:
             stop = min(end, first + PAGE)
-            rows = await self._readers.read(lambda reader: reader.happened(partition, first, stop))  # noqa: B023
-            seen = await self._writer.run(lambda: self._seen(rows))  # noqa: B023
+            times, rows = await self._readers.read(lambda reader: reader.happened(partition, first, stop))  # noqa: B023
+            seen = await self._writer.run(lambda: self._seen(rows, times))  # noqa: B023
             await self._submit(seen.deliveries)
             # Counted in the same step as the position moves on: the file has both, so no end of a delivery counts twice.
             off = self._counted(seen.outcomes)
@@ -178,28 +178,28 @@ class Notifier:
             for workspace, hook_id, reason in off:
                 await asyncio.to_thread(self._switch_off, workspace, hook_id, reason)
 
-    def _seen(self, rows: Sequence[RecordRow]) -> Seen:
+    def _seen(self, rows: Sequence[RecordRow], times: Times) -> Seen:
         """What records lead to: deliveries, each with the id of its job, and how earlier ones ended."""
         seen = Seen([], [])
         for row in rows:
             with suppress(ValueError, KeyError, TypeError):  # For `verify` to report.
-                self._look_at(row, decode_trusted(row.body), seen)
+                self._look_at(row, decode_trusted(row.body), times, seen)
         return seen
 
-    def _look_at(self, row: RecordRow, body: dict[str, Any], seen: Seen) -> None:
+    def _look_at(self, row: RecordRow, body: dict[str, Any], times: Times, seen: Seen) -> None:
         kind = _event_of(row, body)
         if kind is None:
             return
         if row.job_id is not None and (outcome := self._outcome(body["tenant_id"], row.job_id, body)) is not None:
             seen.outcomes.append(outcome)
             return
-        told = happening(row, body)
+        told = happening(row, body, times)
         data = _alerted(row, body) if kind in ALERTS else None if told is None else json.loads(told.data)
         if data is None:
             return
         for workspace in self._workspaces(kind, body):
             for hook in list(self._access.hooks.wanting(workspace, kind)):
-                if row.partition == 0 and row.position < hook.from_position:
+                if self._is_before(row, body, hook):
                     continue
                 event_id = event_id_of(hook.hook_id, row.partition, row.position)
                 event = {
@@ -211,6 +211,12 @@ class Notifier:
                     "data": data,
                 }
                 seen.deliveries.append((Delivery(hook, event), job_id_of(event_id)))
+
+    def _is_before(self, row: RecordRow, body: Mapping[str, Any], hook: Hook) -> bool:
+        """Whether something happened before a hook was made, which is recorded in the first partition."""
+        if row.partition == ACCESS_PARTITION:
+            return row.position < hook.from_position
+        return self._access.at_ms(body["tick"]) < hook.created_ms
 
     def _workspaces(self, kind: str, body: Mapping[str, Any]) -> list[str]:
         """Whose event it is. What concerns the whole server is told to all, and a worker to those that it works for."""

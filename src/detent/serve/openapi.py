@@ -14,7 +14,7 @@ from detent.access.headers import weak_tag
 from detent.access.problem import MEDIA_TYPE
 from detent.access.scopes import PUBLIC, own_scope
 from detent.errors import registered
-from detent.serve.table import ID_PATTERN, JSON, Route, Table
+from detent.serve.table import ID_PATTERN, JOB_ID_PATTERN, JSON, Route, Table
 from detent.version import __version__
 
 _REF: Final = "#/components/schemas/{model}"
@@ -52,6 +52,8 @@ PROBLEM: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 _OWN_PATTERNS: Final = {
+    "job_id": JOB_ID_PATTERN,
+    "artifact": JOB_ID_PATTERN,
     "code": "^[A-Z][A-Z0-9_]{1,60}$",
     "batch": "^[0-9]{1,18}$",
     "upload": "^(sha256:[0-9a-f]{64}|up_[0-9a-f]{32})$",
@@ -69,7 +71,7 @@ def described(table: Table) -> tuple[bytes, str]:
 
 def document(table: Table) -> dict[str, Any]:
     """The whole description."""
-    routes = list(table)
+    routes = [route for route in table if not route.page]
     schemas = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

@@ -16,7 +16,7 @@ from detent.access.scopes import ROLES, SCOPES
 from detent.owner.names import NAME_CHARS_MAX, NAME_PATTERN
 from detent.serve.call import Answer, Shape
 from detent.serve.listing import Place
-from detent.serve.table import ID_PATTERN
+from detent.serve.table import ID_PATTERN, JOB_ID_PATTERN
 from detent.words.states import CANCELLED, FAILED, JOB_STATES, RUNNING, STEP_STATES, SUCCEEDED
 
 _MOMENT: Final = re.compile(
@@ -27,13 +27,14 @@ LIMIT: Final = 50
 LIMIT_MAX: Final = 200
 
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
+JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
 Cursor = Annotated[str, Field(pattern=rf"^[A-Za-z0-9_-]{{1,{CURSOR_CHARS_MAX}}}$")]
 
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_CHARS_MAX)]
 """What something is called; it lies beside the ledger and can be forgotten."""
-Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{4,200}$")]
+Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:~/-]{4,200}$")]
 """The beginning of an id: at least four characters, so that it means few."""
 Position = Annotated[str, Field(pattern=r"^[0-9]{1,5}:[0-9]{1,12}(?:,[0-9]{1,5}:[0-9]{1,12}){0,255}$")]
 """A position of the ledger, as ids of events are written: `0:1234`."""

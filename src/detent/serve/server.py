@@ -2,7 +2,7 @@
 
 The HTTP loop has the main thread. The owner has threads of its own, so a slow disk stops no answer that needs none. A server takes the
 home's lock if it is free. If an embedded process has it, the server works as that process's client and takes over when it
-ends; `/readyz` says which. A failed commit ends the process (X-173): nothing is answered from memory that is ahead of the
+ends; `/readyz` says which. If a process on another machine owns the ledger, the server stands by and passes requests on (`standing_by.py`). A failed commit ends the process (X-173): nothing is answered from memory that is ahead of the
 ledger, and whatever started the server starts it again.
 
 Stopping: no new connection is taken, streams are told to come back, requests under way are answered, the workers finish what
@@ -23,12 +23,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import uvicorn
-from starlette.types import Receive, Scope, Send
 
-from detent.errors import DetentError, InvalidInput, OutcomeUnknown, RequestRefused
+from detent.errors import DetentError, EpochLost, InvalidInput, OutcomeUnknown, RequestRefused
 from detent.inspect.monitoring import Exposition
 from detent.owner.home import Home
 from detent.owner.lock import OwnerLock, owner_pid, try_lock
@@ -36,6 +35,7 @@ from detent.owner.names import DIRECTORY
 from detent.owner.server_address import ADDRESS_FILE, LOCK_FILE, insist_on_owning, told_address
 from detent.owner.session import Session
 from detent.owner.wiring import Parts
+from detent.remote.pins import spki_digest
 from detent.runs.runtime import Runtime
 from detent.serve.access import Access, Surroundings
 from detent.serve.alerts import Alerts
@@ -51,19 +51,34 @@ from detent.serve.ended_jobs import EndedJobs
 from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
 from detent.serve.idempotency import Idempotency
+from detent.serve.known_jobs import ShownJobs
+from detent.serve.lifecycle import DRAINED, STOPPED, LastStart, record_end, record_start, settings_digest
 from detent.serve.limits import Rates
-from detent.serve.listening import BACKLOG, Listening, bound, bracketed, hosts_of, insist_on_protection, origins_of
+from detent.serve.listening import (
+    BACKLOG,
+    Listening,
+    advertised,
+    bound,
+    bracketed,
+    hosts_of,
+    insist_on_protection,
+    origins_of,
+)
 from detent.serve.live_topics import LiveTopics
 from detent.serve.login import link, make_login
 from detent.serve.notifying import Notifier
 from detent.serve.openapi import described
 from detent.serve.operator_auth import OperatorSignatures
-from detent.serve.placing import Placing
-from detent.serve.protocol import KEEP_ALIVE_SECONDS, LimitedProtocol
+from detent.serve.passing_on import PassingOn
+from detent.serve.pools import Pools
+from detent.serve.protocol import Connection
 from detent.serve.readers import Readers
+from detent.serve.repeating import Repeating
 from detent.serve.routes import ALL
 from detent.serve.routes.home import queue_of
+from detent.serve.routes.jobs import summary_of
 from detent.serve.serving import Serving
+from detent.serve.standing_by import ToldToEnd, owning_session
 from detent.serve.submitting import Submitting
 from detent.serve.table import Table
 from detent.serve.turns import Turns
@@ -80,6 +95,10 @@ class Beside:
     """How many workers its own child has; none at all for 0."""
     project: Path | None = None
     """Where functions are found whose jobs name no directory; the directory that the server was started in, if None."""
+    reads_only: bool = False
+    """Whether it shows the home and changes nothing: no worker, no driver of runs, no credential that writes."""
+    reads_beside_owner: bool = False
+    """Whether it only reads if another process owns the home when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +113,7 @@ class Started:
     """`here` or `elsewhere`."""
     queue_capacity: int
     """Jobs of one class that the queue holds."""
+    reads_only: bool = False
 
 
 def run(
@@ -104,6 +124,7 @@ def run(
     log: TextIO | None = None,
     parts: Parts | None = None,
     beside: Beside | None = None,
+    note: Callable[[str], None] = lambda _text: None,
 ) -> int:
     """Serve a home until a signal ends it; gives the signal. Raises what kept it from starting, or what ended it."""
     insist_on_protection(listening)
@@ -112,18 +133,33 @@ def run(
     parts = replace(parts or Parts(), serves=True)
     with _only_server(home), bound(listening) as listener:
         faults: list[BaseException] = []
-        server = _Server(listening, faults, Rates.from_settings(home.settings().access).connections)
-        with Session(home, parts, on_failed=lambda: server.stop_for(_commit_failed())) as session:
+        connections = Rates.from_settings(home.settings().access).connections
+        server = _Server(listening, faults, connections)
+        parts = replace(parts, address=advertised(listening, listener.getsockname()[1]))
+        try:
+            session = owning_session(
+                *(home, parts, lambda failure: server.stop_for(_why_ended(failure)), note),
+                pass_on=lambda: PassingOn(listener, connections),
+            )
+        except ToldToEnd as told:
+            return told.signal
+        with session:
             with parts.open_reader(home.ledger) as ledger:
                 insist_on_owning(home, ledger, owns=session.owns)
-            made = _Assembly(home, listening, parts, session, beside or Beside(), server.stop_for, listener)
+            made = _Assembly(
+                home, listening, parts, session, _settled(beside or Beside(), session), server.stop_for, listener
+            )
             server.begin, server.on_draining = made.serving, made.children.ask_to_end
+            server.on_starting = made.record_start
+            server.on_drained = lambda: record_end(session, DRAINED, server.ended_by)
             server.on_started = lambda: started(made.start())
             server.application = lambda serving: made.application(serving, log)
             try:
                 server.run([listener])
             finally:
                 made.close()
+                if made.began and not faults:
+                    record_end(session, STOPPED, server.ended_by)
         if faults:
             raise faults[0]
         return server.ended_by
@@ -144,6 +180,9 @@ class _Assembly:
     ) -> None:
         self._home, self._listening, self._parts, self._session = home, listening, parts, session
         self._stop_for = stop_for
+        self._last_start = LastStart()
+        self.began = False
+        """Whether its start is on the ledger."""
         self._port = listener.getsockname()[1]
         self._url = f"{listening.scheme}://{bracketed(listening.host)}:{self._port}"
         self._token, self._token_file = local_token(home.path)
@@ -151,26 +190,33 @@ class _Assembly:
         self._readers = Readers(home, parts)
         self._downloads = Downloads(home.content_files(), url_keys(home.path / DIRECTORY), listening.public_url)
         self._project = beside.project or Path.cwd()
+        self._own_workers, self._reads_only = beside.workers > 0, beside.reads_only
         self.children = Children(_specs(home, beside, listening), drain_seconds=listening.drain_seconds)
-        self._driving = Driving(home, session, parts, self.children, project=self._project)
         self._work = Runtime(home, workers=0, idle=True, parts=parts, session=session)
+        self._driving = Driving(
+            *(home, session, parts, self.children, self._work.backend),
+            project=self._project,
+            drives=not beside.reads_only,
+        )
 
     def serving(self) -> Serving:
         """What the handlers share; made within the loop."""
         home, session, readers, work = self._home, self._session, self._readers, self._work
         budgets = Budgets(session)
         access = self._access()
+        self._last_start = access.last_start
         writer, hub = Writer(session), Hub(session, readers, budgets.left)
         turns = Turns(session, work.backend, hub.draining)
+        work.offers = turns.fleet.offers
         enrolling = Enrolling(home, session, turns)
         turns.follow = enrolling.take_in
-        alerts = Alerts(session, turns.fleet)
+        pools = Pools(home.settings().provisioned, enrolling.scales, turns.fleet)
+        turns.fleet.to_come = pools.offered
+        alerts, counters = Alerts(session, turns.fleet), Counters()
         return Serving(
             writer=writer,
             budgets=budgets,
-            submitting=Submitting(
-                work, self._project.resolve(), access.plan_of, Placing(turns.fleet, work.settings.pools)
-            ),
+            submitting=Submitting(work, self._project.resolve(), access.plan_of),
             home=home,
             session=session,
             access=access,
@@ -182,15 +228,23 @@ class _Assembly:
             downloads=self._downloads,
             turns=turns,
             enrolling=enrolling,
+            pools=pools,
             origin=home.settings().origin,
             signatures=OperatorSignatures(lambda: access.state, home.settings().origin, self._parts.clock.wall_ms),
-            counters=Counters(),
+            counters=counters,
+            repeating=Repeating(
+                *(work, turns, writer),
+                own_workers=self._own_workers,
+                mismatched=alerts.mismatched,
+                counted=counters.audited,
+            ),
             hosts=hosts_of(self._listening, self._port),
             openapi=cache(partial(described, self._table)),  # It takes longer than all else at start-up.
             metrics=Exposition(home, self._parts),
             broken=self._stop_for,
             driving=self._driving,
             ended_jobs=EndedJobs(),
+            shown_jobs=ShownJobs(summary_of),
             auditing=Auditing(self._home, self._parts.clock.wall_ms, alerts.verify_failed),
         )
 
@@ -199,13 +253,20 @@ class _Assembly:
         once = Idempotency(self._work.idempotency, self._parts.clock.wall_ms)
         return Application(serving, self._table, once, log)
 
+    def record_start(self) -> None:
+        """Put the start on the ledger, before anything is answered."""
+        settings = settings_digest(self._home.settings().path)
+        record_start(self._session, self._last_start, settings, self._url)
+        self.began = True
+
     def start(self) -> Started:
         """Start the children and write the address down, once the server listens."""
         _keep_address(self._home, self._url)
         self.children.start()
         login = link(self._url, make_login(self._home.path, now_ms=self._parts.clock.wall_ms()))
         capacity = self._work.settings.scheduling_policy().queue_policy().capacity_per_class
-        return Started(self._url, self._token_file, login, "here" if self._session.owns else "elsewhere", capacity)
+        owner = "here" if self._session.owns else "elsewhere"
+        return Started(self._url, self._token_file, login, owner, capacity, self._reads_only)
 
     def close(self) -> None:
         """Stop what the server started."""
@@ -220,7 +281,9 @@ class _Assembly:
     def _access(self) -> Access:
         hosts = hosts_of(self._listening, self._port)
         origins = origins_of(self._listening, hosts)
-        surroundings = Surroundings(origins, self._listening.behind_proxy, self._listening.proxy_header)
+        surroundings = Surroundings(
+            origins, self._listening.behind_proxy, self._listening.proxy_header, self._reads_only
+        )
         rates = Rates.from_settings(self._home.settings().access)
         plans, now = self._work.settings.plans, self._parts.clock.wall_ms
         return Access(self._home.path, self._session, self._token, rates, surroundings, plans, now)
@@ -232,15 +295,21 @@ class _Server(uvicorn.Server):
     begin: Callable[[], Serving]
     application: Callable[[Serving], Application]
     on_started: Callable[[], None]
+    on_starting: Callable[[], None]
     on_draining: Callable[[], None]
+    on_drained: Callable[[], None]
     serving: Serving
     live: LiveTopics
+    _answer: Application
     ended_by = 0
 
     def __init__(self, listening: Listening, faults: list[BaseException], connections: int) -> None:
-        self.deferred = _Deferred()
-        super().__init__(_config(listening, self.deferred, connections))
-        self._faults = faults
+        super().__init__(_config(listening, self._connection))
+        self._faults, self._connections = faults, connections
+
+    def _connection(self, **_: Any) -> Connection:
+        """A connection that was accepted. Of what uvicorn offers it needs the set that it belongs to."""
+        return Connection(self._answer, self.server_state, self._connections)
 
     def stop_for(self, fault: BaseException) -> None:
         """Stop because something is broken; from any thread."""
@@ -253,16 +322,18 @@ class _Server(uvicorn.Server):
         serving = self.serving
         serving.hub.heard = serving.heard
         await serving.hub.start(partial(serving.access.load, serving.readers))
+        serving.take_up()  # What begins later is heard of.
         serving.access.refused.start()
         await serving.uploads.start()
-        self.live = LiveTopics(
-            serving.hub, serving.readers, partial(_queue_now, serving), serving.turns.watch, serving.turns.fleet
-        )
+        self.live = LiveTopics(serving.hub, serving.readers, partial(_queue_now, serving), serving.turns)
         self.live.start()
         serving.notifier.start()
         await serving.turns.start()
+        await serving.repeating.start()
         serving.alerts.start()
-        self.deferred.application = self.application(self.serving)
+        self._answer = self.application(self.serving)
+        await asyncio.to_thread(self.on_starting)
+        await serving.hub.caught_up()
         await super().startup(sockets)
         self.on_started()
 
@@ -271,6 +342,9 @@ class _Server(uvicorn.Server):
         self.serving.hub.drain()
         self.on_draining()
         await super().shutdown(sockets)
+        if not self._faults:
+            await asyncio.to_thread(self.on_drained)
+        self.serving.repeating.close()
         await self.serving.auditing.stop()
         await self.serving.alerts.stop()
         await self.serving.notifier.stop()
@@ -301,33 +375,21 @@ async def _queue_now(serving: Serving) -> dict[str, Any]:
     return (await queue_of(serving)).model_dump()
 
 
-class _Deferred:
-    """The application, which is made within the loop that uvicorn starts after it has asked for the application."""
-
-    application: Application
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on."""
-        await self.application(scope, receive, send)
-
-
-def _config(listening: Listening, application: _Deferred, connections: int) -> uvicorn.Config:
+def _config(listening: Listening, connection: Callable[..., Connection]) -> uvicorn.Config:
     options: dict[str, Any] = {}
     if listening.tls_certificate is not None:
         options = {"ssl_certfile": str(listening.tls_certificate), "ssl_keyfile": str(listening.tls_key)}
     config = uvicorn.Config(
-        application,
-        http=type("Protocol", (LimitedProtocol,), {"connections_max": connections}),
+        cast("Any", None),  # Connections ask the application themselves.
+        http=cast("Any", connection),
         loop="asyncio",
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        access_log=False,
+        date_header=False,
         server_header=False,
-        proxy_headers=False,  # What a proxy says is read with everything else that a request says (`caller`).
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(listening.drain_seconds)),
         **options,
     )
@@ -366,17 +428,41 @@ def _only_server(home: Home) -> Iterator[None]:
         held.release()
 
 
+def _settled(beside: Beside, session: Session) -> Beside:
+    """What runs beside the server, now that it is known who owns the home."""
+    if beside.reads_beside_owner and not session.owns:
+        return replace(beside, workers=0, reads_only=True)
+    return beside
+
+
 def _specs(home: Home, beside: Beside, listening: Listening) -> list[ChildSpec]:
     """The children that a server has."""
     directory = None if beside.project is None else str(beside.project)
     specs = [
-        ChildSpec(DRIVER, ["detent.runs.driver_host", "--home", str(home.path)], directory),
-        ChildSpec(CHECKER, ["detent.inspect.contract_checker", "--home", str(home.path)], directory),
+        ChildSpec(DRIVER, ["detent.runs.driver_host", "--home", str(home.path)], directory, on_demand=True),
+        ChildSpec(CHECKER, ["detent.inspect.contract_checker", "--home", str(home.path)], directory, on_demand=True),
     ]
     if beside.workers:
         words = ["detent", "worker", "--home", str(home.path), "--workers", str(beside.workers)]
         specs.append(ChildSpec("workers", [*words, "--drain-timeout", str(listening.drain_seconds)], directory))
+    for pool in home.settings().provisioned:
+        words = ["detent.remote.pool_keeper", "--home", str(home.path), "--pool", pool]
+        specs.append(ChildSpec(f"keeper of pool {pool}", [*words, *_pinned(listening)], directory))
     return specs
+
+
+def _pinned(listening: Listening) -> list[str]:
+    """How a child knows this server: by its public key, where it has one."""
+    if listening.tls_certificate is None:
+        return []
+    der = ssl.PEM_cert_to_DER_cert(_first_certificate(listening.tls_certificate.read_text()))
+    return ["--pin", f"sha256:{spki_digest(der).hex()}"]
+
+
+def _first_certificate(text: str) -> str:
+    """The first certificate of a chain: the server's own."""
+    end = ssl.PEM_FOOTER
+    return text[text.index(ssl.PEM_HEADER) : text.index(end) + len(end)]
 
 
 def _keep_address(home: Home, url: str) -> None:
@@ -385,8 +471,11 @@ def _keep_address(home: Home, url: str) -> None:
     replace_no_follow(home.path / DIRECTORY / ADDRESS_FILE, data)
 
 
-def _commit_failed() -> DetentError:
+def _why_ended(failure: BaseException | None) -> DetentError:
+    """What to say of a server whose owner failed: it was deposed, or a commit failed."""
+    if isinstance(failure, EpochLost):
+        return failure
     return OutcomeUnknown(
         "a commit failed, and the server ended rather than answer from memory",
-        hint="check the disk of the home, then start the server again",
+        hint="check the disk of the home, or the database, then start the server again",
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from detent.inspect.monitoring import Exposition
+from detent.kernel.records import OPERATED, RUN_STARTED
 from detent.owner.home import Home
 from detent.owner.session import Session
 from detent.serve.access import Access
@@ -18,9 +20,12 @@ from detent.serve.driving import Driving
 from detent.serve.ended_jobs import EndedJobs
 from detent.serve.enrolling import Enrolling
 from detent.serve.events import Hub
+from detent.serve.known_jobs import ShownJobs
 from detent.serve.notifying import Notifier
 from detent.serve.operator_auth import OperatorSignatures
+from detent.serve.pools import Pools
 from detent.serve.readers import Readers
+from detent.serve.repeating import Repeating
 from detent.serve.submitting import Submitting
 from detent.serve.turns import Turns
 from detent.serve.uploading import Uploading
@@ -46,16 +51,20 @@ class Serving:
     alerts: Alerts
     turns: Turns
     enrolling: Enrolling
+    pools: Pools
     signatures: OperatorSignatures
     origin: str
     """The name of the ledger."""
     counters: Counters
+    repeating: Repeating
     hosts: frozenset[str]
     openapi: Callable[[], tuple[bytes, str]]
     """The description of all routes and its tag, made when it is first asked for."""
     metrics: Exposition
     driving: Driving
     ended_jobs: EndedJobs
+    shown_jobs: ShownJobs[Any]
+    """What lists show of jobs."""
     auditing: Auditing
     broken: Callable[[BaseException], None] = lambda _: None
     """Stops the process: an invariant is broken."""
@@ -64,3 +73,10 @@ class Serving:
         """Hand a record that was committed to those who go by it."""
         self.access.take(row)
         self.notifier.hear(row)
+        if row.kind in {RUN_STARTED, OPERATED}:
+            self.take_up()
+
+    def take_up(self) -> None:
+        """Have the driver host run if the ledger has anything that it may have to drive: an open run, or a schedule."""
+        if self.hub.has_open_runs or any(self.access.schedules):
+            self.driving.take_up()

@@ -31,11 +31,10 @@ from detent.kernel import Job
 from detent.kernel.manifest import PLATFORM
 from detent.owner.backend import Backend, Submission
 from detent.reuse.work_keys import Found, Miss
-from detent.runs.platform_jobs import JobOptions, PlatformJobs, SubmittedJob
+from detent.runs.platform_jobs import JobOptions, PlatformJobs, SubmittedJob, placed_as
 from detent.runs.retry import order_again
 from detent.runs.runtime import Runtime
 from detent.runs.submit.calls import Calls, JobRequest
-from detent.serve.placing import Placing
 from detent.serve.values import files_in, received
 from detent.words.states import QUEUED, word_of
 
@@ -52,6 +51,8 @@ class Asker:
 
     workspace: str
     principal_id: str
+    traceparent: str | None = None
+    """The trace of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class TaskAsked:
     reuse: bool
     pool: str | None = None
     labels: tuple[str, ...] = ()
+    salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,8 @@ class Offered:
 class Submitting:
     """Prepares the jobs of all workspaces of one server."""
 
-    def __init__(
-        self, work: Runtime, project: Path, plan_of: Callable[[str], tuple[str, Plan]], placing: Placing
-    ) -> None:
-        self._work, self._project, self._placing = work, str(project), placing
+    def __init__(self, work: Runtime, project: Path, plan_of: Callable[[str], tuple[str, Plan]]) -> None:
+        self._work, self._project = work, str(project)
         self._platform = PlatformJobs(work, plan_of)
         self._calls: dict[str, Calls] = {}
 
@@ -114,10 +114,11 @@ class Submitting:
         self, asker: Asker, document: Mapping[str, Any], options: JobOptions, job_id: str | None = None
     ) -> Offered:
         """A platform job, or the earlier one that answers for it."""
+        options = replace(options, traceparent=asker.traceparent)
         whole = _in_workspace(document, asker.workspace)
         try:
             draft = self._platform.checked(whole)
-            prepared = self._platform.prepared(draft, job_id or self.backend.new_uuid(), asker.principal_id)
+            prepared = self._platform.prepared(draft, job_id or self.backend.new_job_id(), asker.principal_id, options)
         except EnvelopeInvalid as exc:
             raise _placed(exc) from exc
         known = self._platform.answered(prepared, options)
@@ -137,7 +138,7 @@ class Submitting:
             if found.element is None:
                 return self._earlier(found.job_id)
             found = Miss("an element of a map did it before, which has no job of its own")
-        return self._new(calls.submission(request, key, job_id or self.backend.new_uuid(), found))
+        return self._new(calls.submission(request, key, job_id or self.backend.new_job_id(), found))
 
     def again(self, asker: Asker, job_id: str, element: int | None = None) -> Offered:
         """A new job that does the work of an ended one again, and names it (X-154)."""
@@ -151,11 +152,13 @@ class Submitting:
             if asked is None:
                 raise DetentError("its payload is gone", code="CONTENT_GONE", hint="submit the payload again")
             draft = {name: value for name, value in repeated(asked.order).items() if name != "requested_by"}
-            return self.payload(asker, draft, JobOptions())
+            return self.payload(asker, draft, placed_as(asked.order))
         order, key = order_again(own.backend, own.work_keys, row, element)
-        order = replace(order, origin=replace(order.origin, requested_by=asker.principal_id))
+        order = replace(
+            order, origin=replace(order.origin, requested_by=asker.principal_id, traceparent=asker.traceparent)
+        )
         submission = own.backend.submission(
-            order, job_id=self.backend.new_uuid(), job_kind=job.job_kind, priority=job.priority, key=key
+            order, job_id=self.backend.new_job_id(), job_kind=job.job_kind, priority=job.priority, key=key
         )
         return self._new(submission)
 
@@ -171,7 +174,6 @@ class Submitting:
     def _request(self, asker: Asker, asked: TaskAsked) -> JobRequest:
         _check_target(asked.target)
         label = asked.label or asked.target
-        labels = self._placed(asker, label, asked)
         if asked.policies:
             self._work.refuse_unknown_policies(label, asked.policies)
         backend = self.backend.for_tenant(asker.workspace)
@@ -190,8 +192,9 @@ class Submitting:
             resources=asked.resources,
             policies=asked.policies,
             pool=asked.pool,
-            labels=labels,
+            labels=asked.labels,
         )
+        self._work.for_tenant(asker.workspace).insist_on_place(label, limits)
         call = Call(
             kind="python",
             target=asked.target,
@@ -201,23 +204,8 @@ class Submitting:
             version=asked.version,
         )
         priority = PRIORITY_NAMES[asked.priority]
-        return JobRequest(call, label, limits, priority, asked.reuse, asker.principal_id)
-
-    def _placed(self, asker: Asker, what: str, asked: TaskAsked) -> tuple[str, ...]:
-        """The labels of a task, with those that its resources need; refuses one that no worker could ever take."""
-        wanted = JobLimits(pool=asked.pool, labels=asked.labels).wanted
-        labels = asked.labels
-        if asked.resources:
-            try:
-                self._work.refuse_unfeasible(what, asked.resources)
-            except RequestRefused:
-                more = self._placing.elsewhere(asker.workspace, asked.resources, wanted)
-                if more is None:
-                    raise
-                labels = (*labels, *more)
-        if wanted:
-            self._placing.refuse_unplaceable(what, asker.workspace, wanted)
-        return labels
+        whose, trace = asker.principal_id, asker.traceparent
+        return JobRequest(call, label, limits, priority, asked.reuse, whose, asked.salt, trace)
 
     def _calls_of(self, workspace: str) -> Calls:
         known = self._calls.get(workspace)

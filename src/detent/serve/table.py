@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote
 
 from pydantic import BaseModel
 
@@ -23,6 +24,10 @@ _NAME: Final = re.compile(r"\{([a-z_]+)\}")
 
 ID_PATTERN: Final = r"^[A-Za-z0-9._:-]{1,200}$"
 """What an id in a path may be. Ids are opaque and nothing of them is normalised."""
+JOB_ID_PATTERN: Final = r"^[A-Za-z0-9._:~/-]{1,200}$"
+"""What the id of a job may be. An ordered run names its jobs `run/seq-4`; in a path the slash is written %2F."""
+_OF_JOBS: Final = frozenset({"job_id", "artifact", "name"})
+"""The names in paths that may be ids of jobs, or begin with one."""
 
 _ALWAYS: Final = (
     *("REQUEST_INVALID", "VALIDATION_ERROR", "NOT_ACCEPTABLE", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "HOST_REFUSED"),
@@ -33,7 +38,7 @@ _WITH_BODY: Final = ("NOT_STRICT_JSON", "UNSUPPORTED_MEDIA_TYPE")
 _SIGNED: Final = ("CLOCK_SKEW",)
 """The codes of routes whose requests operators may sign."""
 _WITH_KEY: Final = (
-    *("IDEMPOTENCY_KEY_REUSED", "IDEMPOTENCY_KEYS_FULL", "INBOX_FULL", "OUTCOME_UNKNOWN"),
+    *("IDEMPOTENCY_KEY_REUSED", "IDEMPOTENCY_KEY_DECIDED", "IDEMPOTENCY_KEYS_FULL", "INBOX_FULL", "OUTCOME_UNKNOWN"),
     *("STORE_UNAVAILABLE", "STORE_CORRUPT"),
 )
 READING: Final = ("STORE_UNAVAILABLE", "STORE_CORRUPT")
@@ -66,6 +71,8 @@ class Route:
     """Further media types of its answer, for callers that ask for one."""
     signed: bool = False
     """Whether its query is a signature that the handler checks as it was sent."""
+    page: bool = False
+    """Whether it is a page for people: the page reads its query itself, and it is no part of the API's description."""
     etag: bool = False
     pages: bool = False
     streams: bool = False
@@ -106,17 +113,32 @@ class Route:
         return tuple(dict.fromkeys(codes))
 
 
+class _Place:
+    """Where the parts of a path lead: to further places by a word or by any id, and to an address if it ends here."""
+
+    __slots__ = ("id", "names", "path", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Place] = {}
+        self.id: _Place | None = None
+        self.path: str | None = None
+        self.names: Sequence[str] = ()
+
+
 class Table:
     """All routes, checked when the server starts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = tuple(routes)
+        self._addresses = _Place()
+        self._pages = frozenset(route.path for route in self._routes if route.page)
         seen: set[tuple[str, str]] = set()
         for route in self._routes:
             fault = _fault(route)
             shape = (route.method, _NAME.sub("{}", route.path))
             if fault is None and shape in seen:
                 fault = "is there twice"
+            fault = fault or self._enter(route.path)
             if fault is not None:
                 raise InvariantBroken(f"the route {route.method} {route.path} {fault}")
             seen.add(shape)
@@ -124,12 +146,60 @@ class Table:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
 
+    def address_of(self, path: str) -> tuple[str, dict[str, str]] | None:
+        """The address that a path as it was sent names, as routes write it, and the ids in it; None where there is no such address.
+
+        People type a slash behind the address of a page, and programs link to it: it is the same page.
+        """
+        if path.endswith("/") and path != "/" and not path.endswith("//"):
+            found = self.address_of(path[:-1])
+            return found if found is not None and found[0] in self._pages else None
+        place, ids = self._addresses, []
+        for written in path[1:].split("/"):
+            part = unquote(written) if "%" in written else written
+            following = place.words.get(part)
+            if following is None:
+                following = place.id if part else None
+                ids.append(part)
+            if following is None:
+                return None
+            place = following
+        if place.path is None:
+            return None
+        named = dict(zip(place.names, ids, strict=True))
+        if ("%" in path or "~" in path) and any(
+            _is_of_job(part) and name not in _OF_JOBS for name, part in named.items()
+        ):
+            return None
+        return place.path, named
+
+    def _enter(self, path: str) -> str | None:
+        """Take an address in; gives what is wrong where one path could name two addresses."""
+        place = self._addresses
+        for part in path[1:].split("/"):
+            if _NAME.fullmatch(part):
+                place.id = place.id or _Place()
+                following = place.id
+            else:
+                following = place.words.setdefault(part, _Place())
+            if place.words and place.id is not None:
+                return f"has an id where another address has a word, behind {part}"
+            place = following
+        if place.path not in {None, path}:
+            return f"calls its ids otherwise than {place.path}"
+        place.path, place.names = path, _NAME.findall(path)
+        return None
+
     def by_path(self) -> dict[str, dict[str, Route]]:
         """The methods of every address, in the order of the table."""
         found: dict[str, dict[str, Route]] = {}
         for route in self._routes:
             found.setdefault(route.path, {})[route.method] = route
         return found
+
+
+def _is_of_job(part: str) -> bool:
+    return "/" in part or "~" in part
 
 
 def _fault(route: Route) -> str | None:

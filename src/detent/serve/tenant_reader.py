@@ -8,7 +8,7 @@ For one thread. What takes several looks at the ledger looks at one moment of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from detent.inspect.run_changes import behind, changed_steps
 from detent.inspect.run_history import difference, timeline_of_run
 from detent.jobs.order import Order
 from detent.jobs.status import Timeline, timeline
-from detent.jobs.work import WorkFile, WorkReport
+from detent.jobs.work import WorkFile, WorkReport, returned_files
 from detent.kernel.records import OPERATED
 from detent.owner.content import Content, order_of
 from detent.owner.home import Home
@@ -37,23 +37,31 @@ from detent.owner.views import (
     RunView,
     Times,
     moves_of_job,
-    quick_view_of_job,
+    records_of_run,
     timeline_of_job,
     view_of_run,
 )
 from detent.owner.wiring import Parts
+from detent.runs.ordered.recorded import ordered_inputs
 from detent.runs.record.identity import is_driven
 from detent.runs.record.recorded_outcome import RecordedOutcome, recorded_outcome
-from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run, report_of, value_of
-from detent.serve.listing import JobFilter, Place, RunFilter, jobs_listed, runs_listed
+from detent.runs.record.recorded_run import Live, RecordedRun, RecordedStep, report_of, value_of
+from detent.serve.element_facts import ElementFacts, ElementsWanted, element_facts
+from detent.serve.known_jobs import KnownJobs
+from detent.serve.known_runs import KnownRuns
+from detent.serve.listing import JobFilter, Place, RunFilter, Seen, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
 from detent.serve.requesters import asked_for_job, asked_for_run
 from detent.store.api import AnswerRow, BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
-from detent.workers.live_output import live_jobs, live_since
+from detent.store.content import ContentFiles
+from detent.workers.live_output import live_jobs, live_progress, live_since
 
 SCANNED_MAX: Final = 2_000
 """Actions that one page looks at; with filters it may hold fewer than its limit and still have a next one."""
 T = TypeVar("T")
+KEPT_BYTES_MAX: Final = 8 * 1024
+KEPT_PIECES_MAX: Final = 8
+"""What is kept in memory of a job that has ended reads no more, and no larger pieces of content, than this."""
 VALUE_BYTES_MAX: Final = 1024 * 1024
 """A value larger than this is left out of a job's answer."""
 
@@ -73,6 +81,25 @@ class JobFacts:
     attempts: list[AttemptLog]
     waited_ms: int
     ran_ms: int
+
+
+class _Noted(Content):
+    """Content that notes what was read of it."""
+
+    def __init__(self, reader: StoreReader, files: ContentFiles) -> None:
+        super().__init__(reader, files)
+        self.named: set[bytes] = set()
+        self.small = True
+        """Whether all that was asked for was there, and it was little."""
+
+    def get(self, digest: bytes) -> bytes | None:
+        """As the content has it."""
+        data = super().get(digest)
+        self.named.add(digest)
+        self.small = (
+            self.small and data is not None and len(data) <= KEPT_BYTES_MAX and len(self.named) <= KEPT_PIECES_MAX
+        )
+        return data
 
 
 class Inclusion(NamedTuple):
@@ -112,9 +139,10 @@ class Actions(NamedTuple):
 class TenantReader:
     """Reads a home for the workspaces that it serves."""
 
-    def __init__(self, home: Home, parts: Parts) -> None:
-        self._home, self._parts = home, parts
+    def __init__(self, home: Home, parts: Parts, known: KnownJobs[JobFacts], runs: KnownRuns) -> None:
+        self._home, self._parts, self._known, self._runs = home, parts, known, runs
         self._reader = parts.read_ledger(home.ledger)
+        self._files = home.content_files()
         self._times: tuple[int, Times] | None = None
 
     def close(self) -> None:
@@ -127,17 +155,17 @@ class TenantReader:
         self, tenant: str, wanted: JobFilter, place: Place | None, limit: int
     ) -> tuple[list[JobView], Place | None]:
         """A page of jobs, and the place behind it."""
-        return jobs_listed(self._reader, self._times_now(), tenant, wanted, place, limit)
+        return jobs_listed(self._reader, Seen(self._times_now(), self._known), tenant, wanted, place, limit)
 
     def jobs_of(self, tenant: str, job_ids: Sequence[str]) -> list[JobView]:
         """Those of these jobs that exist here, in the order in which they were asked for."""
         times = self._times_now()
         found = {row.job_id: row for row in self._reader.jobs_of(job_ids) if row.tenant_id == tenant}
-        return [quick_view_of_job(found[job_id], times) for job_id in dict.fromkeys(job_ids) if job_id in found]
+        return [self._known.view(found[job_id], times) for job_id in dict.fromkeys(job_ids) if job_id in found]
 
     def job(self, tenant: str, job_id: str) -> JobView:
         """One job as it stands."""
-        return quick_view_of_job(_own_job(self._reader, tenant, job_id), self._times_now())
+        return self._known.view(_own_job(self._reader, tenant, job_id), self._times_now())
 
     def jobs_asked_by(self, tenant: str, job_ids: Sequence[str], principal_id: str) -> list[str]:
         """Those of these jobs that a principal submitted, alone or as part of a run."""
@@ -145,31 +173,46 @@ class TenantReader:
             rows = [row for row in reader.jobs_of(job_ids) if row.tenant_id == tenant]
             return [row.job_id for row in rows if asked_for_job(reader, content, row) == principal_id]
 
+    def progress(self) -> dict[str, tuple[float, str]]:
+        """How far running tasks of all workspaces say they are, by job: for `live_topics`, which divides them."""
+        return live_progress(self._home.path)
+
     def attempts(self, tenant: str, job_id: str) -> tuple[JobView, list[AttemptLog]]:
         """A job's attempts in order."""
         with self._moment() as (reader, content):
-            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
+            view = self._known.view(_own_job(reader, tenant, job_id), self._times_at(reader))
             return view, list(attempts_of(reader, content, view))
 
     def detail(self, tenant: str, job_id: str) -> JobFacts:
-        """Everything about a job that its answer has."""
-        with self._moment() as (reader, content):
+        """Everything about a job that its answer has. Of a job that has ended it is kept, until a part of it is erased."""
+        row = _own_job(self._reader, tenant, job_id)
+        kept = self._known.ended(row, self._times_now())
+        if kept is not None and not any(self._reader.is_erased(digest) for digest in kept.digests):
+            return kept.facts
+        with self._moment() as (reader, _):
+            content = _Noted(reader, self._files)
             row = _own_job(reader, tenant, job_id)
-            view = quick_view_of_job(row, self._times_at(reader))
-            records = moves_of_job(reader, view)
-            attempts = list(attempts_in(reader, content, view, records, printed=False))
-            since_ms = None if view.job.terminal else live_since(self._home.path).get(job_id)
-            waited_ms, ran_ms = job_times(view, attempts, since_ms, self._parts.clock.wall_ms())
-            report = report_of(reader, content, row)
-            data = None if report is None else value_of(content, report)
-            value = None if data is None or len(data) > VALUE_BYTES_MAX else json_decode_trusted(data)
-            result = None
-            if view.job.job_kind == "platform" and view.job.terminal:
-                with suppress(DetentError):  # What was erased or is damaged is told by the content's own state.
-                    result = job_result(self._home, content, job_id).result
-            bodies = [record.fields for record in records]
-            told = timeline(bodies) if all(bodies) else None
-            return JobFacts(view, order_of(content, row), report, value, result, told, attempts, waited_ms, ran_ms)
+            facts = self._facts(reader, content, row)
+            if facts.view.job.terminal and content.small:
+                self._known.keep(facts.view, content.named, facts)
+            return facts
+
+    def _facts(self, reader: StoreReader, content: Content, row: JobRow) -> JobFacts:
+        job_id, view = row.job_id, self._known.view(row, self._times_at(reader))
+        records = moves_of_job(reader, view)
+        attempts = list(attempts_in(reader, content, view, records, printed=False))
+        since_ms = None if view.job.terminal else live_since(self._home.path).get(job_id)
+        waited_ms, ran_ms = job_times(view, attempts, since_ms, self._parts.clock.wall_ms())
+        report = report_of(reader, content, row)
+        data = None if report is None else value_of(content, report)
+        value = None if data is None or len(data) > VALUE_BYTES_MAX else json_decode_trusted(data)
+        result = None
+        if view.job.job_kind == "platform" and view.job.terminal:
+            with suppress(DetentError):  # What was erased or is damaged is told by the content's own state.
+                result = job_result(self._home, content, job_id).result
+        bodies = [record.fields for record in records]
+        told = timeline(bodies) if all(bodies) else None
+        return JobFacts(view, order_of(content, row), report, value, result, told, attempts, waited_ms, ran_ms)
 
     def value(self, tenant: str, job_id: str) -> tuple[JobView, bytes | None]:
         """What a function returned, as it is stored; None when it returned nothing, or it is gone."""
@@ -177,7 +220,7 @@ class TenantReader:
             row = _own_job(reader, tenant, job_id)
             report = report_of(reader, content, row)
             data = None if report is None or not report.ok else value_of(content, report)
-            return quick_view_of_job(row, self._times_at(reader)), data
+            return self._known.view(row, self._times_at(reader)), data
 
     def log(self, tenant: str, job_id: str) -> JobLog:
         """What a job has printed so far, attempt by attempt, also while it runs."""
@@ -196,17 +239,18 @@ class TenantReader:
     def job_records(self, tenant: str, job_id: str) -> tuple[JobView, list[RecordView]]:
         """A job's records in order."""
         with self._moment() as (reader, content):
-            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
+            view = self._known.view(_own_job(reader, tenant, job_id), self._times_at(reader))
             return view, timeline_of_job(reader, content, view)
 
     def artifacts(self, tenant: str, job_id: str) -> tuple[JobView, list[Mapping[str, Any]]]:
         """The files that a job made, as its signed result names them."""
         with self._moment() as (reader, content):
-            view = quick_view_of_job(_own_job(reader, tenant, job_id), self._times_at(reader))
+            view = self._known.view(_own_job(reader, tenant, job_id), self._times_at(reader))
             if view.job.job_kind == "platform":
                 return view, job_result(self._home, content, job_id).artifacts
             report = report_of(reader, content, view.row)
-            files = () if report is None else (*report.result.files, *report.returned_files())
+            value = None if report is None or not report.ok else value_of(content, report)
+            files = () if report is None else (*report.result.files, *returned_files(value))
             return view, [_file(job_id, number, file) for number, file in enumerate(files, 1)]
 
     def artifact(self, tenant: str, artifact_id: str) -> tuple[Mapping[str, Any], bytes | None]:
@@ -233,58 +277,114 @@ class TenantReader:
         """One run as it stands."""
         return view_of_run(_own_run(self._reader, tenant, run_id), self._times_now())
 
+    def last_runs(self, tenant: str, prefixes: Sequence[str]) -> list[RunView | None]:
+        """For each beginning of an id, the last run by id that has it."""
+        with self._moment() as (reader, _):
+            times = self._times_at(reader)
+            rows = [reader.last_run_prefixed(tenant, prefix) for prefix in prefixes]
+            return [None if row is None else view_of_run(row, times) for row in rows]
+
     def is_run_of(self, tenant: str, run_id: str, principal_id: str) -> bool:
         """Whether a principal started a run."""
         with self._moment() as (reader, content):
             return asked_for_run(content, _own_run(reader, tenant, run_id)) == principal_id
 
     def steps(
-        self, tenant: str, run_id: str, since: str | None
-    ) -> tuple[RunView, RecordedRun | None, str, frozenset[str] | None]:
-        """A run, where the ledger stands, and the steps that have changed behind a position; None for all of them."""
+        self,
+        tenant: str,
+        run_id: str,
+        since: str | None,
+        asked: object,
+        make: Callable[[RecordedRun, str, frozenset[str] | None], bytes],
+    ) -> tuple[RunView, bytes | None]:
+        """What ``make`` shows of a run's steps; None in place of it when what the run was started with is gone.
+
+        It is told where the ledger stands, and which steps have changed behind a position; None for all of them.
+        """
         with self._moment() as (reader, content):
             view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
-            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
-            run = recorded_run(reader, content, view.run, live)
+            run = self._recorded(reader, content, view)
             position, jobs = behind(reader, run_id, since)
-            changed = None if run is None or jobs is None else changed_steps(run, jobs)
-            return view, run, position, changed
+            if run is None:
+                return view, None
+            if jobs is not None:
+                return view, make(run, position, changed_steps(run, jobs))
+            return view, self._runs.shown(run, asked, lambda whole: make(whole, position, None))
+
+    def shown_run(
+        self, tenant: str, run_id: str, asked: object, make: Callable[[RecordedRun], bytes]
+    ) -> tuple[RunView, bytes | None]:
+        """What ``make`` shows of a run, on this thread and not on the HTTP loop; None when what it was started with is gone."""
+        view, run = self.recorded(tenant, run_id)
+        return view, None if run is None else self._runs.shown(run, asked, make)
 
     def recorded(self, tenant: str, run_id: str) -> tuple[RunView, RecordedRun | None]:
         """A run with its steps; None in place of them when what it was started with is gone."""
         with self._moment() as (reader, content):
             view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
-            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
-            return view, recorded_run(reader, content, view.run, live)
+            return view, self._recorded(reader, content, view)
 
-    def outcome(self, tenant: str, run_id: str) -> tuple[RunView, RecordedOutcome | None]:
-        """A run with what it left behind; None in place of that when what it was started with is gone."""
+    def elements(
+        self, tenant: str, run_id: str, wanted: ElementsWanted
+    ) -> tuple[RecordedStep | None, list[ElementFacts]]:
+        """A step of a run with its elements; None when what the run was started with is gone."""
         with self._moment() as (reader, content):
-            view = view_of_run(_own_run(reader, tenant, run_id), Times.of(reader))
-            run = recorded_run(reader, content, view.run)
+            times = self._times_at(reader)
+            view = view_of_run(_own_run(reader, tenant, run_id), times)
+            run = self._recorded(reader, content, view)
+            if run is None:
+                return None, []
+            step = run.step(wanted.step)
+            if step is None:
+                raise InvalidInput(
+                    "the run has no such step", code="NOT_FOUND", hint="`GET /v1/runs/RUN/steps` lists them"
+                )
+            return step, element_facts(reader, content, times, tenant, step, wanted)
+
+    def outcome(
+        self, tenant: str, run_id: str, make: Callable[[RecordedOutcome], bytes]
+    ) -> tuple[RunView, bytes | None]:
+        """What ``make`` shows of what a run left behind; None in place of that when what it was started with is gone."""
+        with self._moment() as (reader, content):
+            view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
+            run = self._recorded(reader, content, view)
             if run is None:
                 return view, None
-            return view, recorded_outcome(own_rows(reader, tenant), content, self._home.content_files(), run)
+
+            def made(whole: RecordedRun) -> bytes:
+                return make(recorded_outcome(own_rows(reader, tenant), content, self._home.content_files(), whole))
+
+            return view, self._runs.shown(run, "outcome", made)
 
     def timeline(self, tenant: str, run_id: str, since: str | None = None) -> tuple[RunView, dict[str, Any] | None]:
         """The attempts of a run as columns, of jobs that changed behind a position; None in place of them when its inputs are gone."""
         with self._moment() as (reader, content):
             view, times = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader)), self._times_at(reader)
-            run = recorded_run(
-                reader, content, view.run, Live(live_since(self._home.path), self._parts.clock.wall_ms())
-            )
+            run = self._recorded(reader, content, view)
             position, jobs = behind(reader, run_id, since)
             if run is None:
                 return view, None
             return view, {**timeline_of_run(reader, content, run, times, jobs), "position": position}
 
+    def run_records(self, tenant: str, run_id: str, behind: tuple[int, int], limit: int) -> list[RecordView]:
+        """A run's records behind a partition and position, in that order."""
+        with self._moment() as (reader, content):
+            view = view_of_run(_own_run(reader, tenant, run_id), self._times_at(reader))
+            return records_of_run(reader, content, view, behind, limit)
+
     def difference(self, tenant: str, first: str, second: str) -> dict[str, Any] | None:
-        """What differs between two runs; None when what one of them was started with is gone."""
+        """What differs between two runs; None when what one of them was started with is gone. A map is refused."""
         with self._moment() as (reader, content):
             times = self._times_at(reader)
             views = [view_of_run(_own_run(reader, tenant, run_id), times) for run_id in (first, second)]
-            live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
-            runs = [recorded_run(reader, content, view.run, live) for view in views]
+            runs = [self._recorded(reader, content, view) for view in views]
+            for view, run in zip(views, runs, strict=True):
+                if run is None and ordered_inputs(content, view.run) is not None:
+                    raise InvalidInput(
+                        f"run {view.row.run_id} is a map: it has no steps to compare",
+                        code="NO_STEPS",
+                        hint="compare two runs of a contract; GET /v1/jobs?run= lists the jobs of a map",
+                    )
             if runs[0] is None or runs[1] is None:
                 return None
             return difference(reader, content, runs[0], runs[1])
@@ -410,9 +510,14 @@ class TenantReader:
         found = (self._reader.run(run_id) for run_id in run_ids)
         return {row.run_id: row.tenant_id for row in found if row is not None}
 
-    def happened(self, partition: int, first: int, stop: int) -> list[RecordRow]:
-        """The records of all tenants from a position up to another, oldest first: for `events`, which divides them."""
-        return list(self._reader.records(partition, first, stop))
+    def happened(self, partition: int, first: int, stop: int) -> tuple[Times, list[RecordRow]]:
+        """The records of all tenants from a position up to another, oldest first, and when ticks are: for `events`, which divides them."""
+        return self._times_now(), list(self._reader.records(partition, first, stop))
+
+    def moments(self, ticks: Iterable[int]) -> dict[int, str]:
+        """When ticks were."""
+        times = self._times_now()
+        return {tick: times.iso(tick) for tick in ticks}
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -420,7 +525,12 @@ class TenantReader:
     def _moment(self) -> Iterator[tuple[StoreReader, Content]]:
         """The ledger at one moment, with the content that it names."""
         with self._reader.snapshot() as reader:
-            yield reader, Content(reader, self._home.content_files())
+            yield reader, Content(reader, self._files)
+
+    def _recorded(self, reader: StoreReader, content: Content, view: RunView) -> RecordedRun | None:
+        """A run with its steps as they stand now; None in place of them when what it was started with is gone."""
+        live = Live(live_since(self._home.path), self._parts.clock.wall_ms())
+        return self._runs.recorded(reader, content, view, live)
 
     def _times_now(self) -> Times:
         return self._times_at(self._reader)

@@ -6,7 +6,8 @@
 * At most one turn of a worker waits: a higher number answers the older one at once.
 * A worker names all its leases. One that it was granted and does not name is granted again, since its answer was lost.
 * Leases are extended when a sixth of their time has passed, so a worker may count on the other five sixths from each answered turn.
-* Jobs that come into the queue wake the workers that wait longest. A claim that found nothing passes the news on.
+* New jobs are claimed for the workers that wait longest in the commit that submits them (`vacancies`). Other jobs that come into the queue
+  wake those workers. A claim that found nothing passes the news on.
 
 Everything here happens in the HTTP loop, except what reads the ledger or commits: that has threads of its own.
 """
@@ -15,26 +16,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from detent.access.turn import UNSUITED, Answer, Granted, Log, Turn
+from detent.access.certificate import replica_of
+from detent.access.turn import PROGRESS, UNSUITED, Answer, Granted, Log, Turn
 from detent.canon import sha256
-from detent.errors import DetentError, InvalidInput, RequestRefused
+from detent.errors import DetentError, HomeError, InvalidInput, RequestRefused
 from detent.jobs.work import WorkReport
 from detent.kernel import Claim, Grant
 from detent.kernel.history import Record
 from detent.ledger import SignedResult
 from detent.owner.backend import Backend
+from detent.owner.policies import REMOTE
 from detent.owner.session import Session
-from detent.owner.worker_turn import End, Lease, Report, WorkerTurn
+from detent.owner.worker_offers import Offered, read_offers, write_offers
+from detent.owner.worker_turn import OK, End, Lease, Report, WorkerTurn
 from detent.serve.far_output import FarOutput, FarOutputs
 from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
 from detent.serve.grants import Opened, TreeDigests, opened
 from detent.serve.reported_values import refused, value_fault
+from detent.serve.vacancies import Taken, Vacancies
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
 from detent.store.streams import VerifiedStream
 from detent.workers.action_leases import ActionLeases
@@ -45,9 +51,10 @@ T = TypeVar("T")
 THREADS: Final = 4
 PIECE_BYTES: Final = 256 * 1024
 BEATS_PER_LEASE: Final = 6
-KINDS: Final = ("action", "task", "platform")
-"""What a worker elsewhere may be given; the driver of an ordered run stays beside its ledger."""
+KINDS: Final = ("action", "task", "platform", "seq")
+"""What a worker elsewhere may be given; what needs the home asks for a worker there."""
 MISSING: Final = "CONTENT_MISSING"
+INTERRUPTED: Final = "INTERRUPTED"
 OFFERS_MAX: Final = 256
 SHOWS_OUTPUT: Final = 2
 """The version of the protocol from which on a worker sends what its jobs print."""
@@ -76,19 +83,36 @@ class Turns:
         self._actions = ActionLeases(lambda: backend.reader)
         self._trees = TreeDigests()
         self._waiting: OrderedDict[Worker, None] = OrderedDict()
+        self._vacancies = Vacancies(self._loop, self._came)
+        self._news = 0
+        """How often jobs have come into the queue."""
+        self._bringing: set[asyncio.Task[None]] = set()
         self._holders: dict[str, Worker] = {}
+        self._writing_offers = threading.Lock()
         self._end: Callable[[], None] = lambda: None
         self.started_ms = backend.now_ms()
         self.answered = 0
         """Turns answered since the start."""
         self.follow: Callable[[Record | RecordRow], None] = lambda _record: None
         """Told of records about enrolment tokens."""
+        self.reported: Callable[[Worker, Sequence[Grant]], None] = lambda _worker, _grants: None
+        """Told of the jobs whose reports by a worker were accepted."""
 
     async def start(self) -> None:
         """Read who is enrolled, and follow from there."""
+        self._session.take_jobs(self._vacancies.take)
         self._end = await asyncio.to_thread(self._session.observe, self._observe)
         for row in await self.run(lambda: enrolled_records(self._backend.reader)):
             self._take_record(row)
+        for worker_id, offered in (await self.run(self._known_offers)).items():
+            if (worker := self.fleet.get(worker_id)) is not None:
+                worker.told = offered.offer
+        await self.run(self._write_offers)
+
+    def _known_offers(self) -> dict[str, Offered]:
+        with contextlib.suppress(HomeError):
+            return read_offers(self._session.home.path)
+        return {}
 
     def close(self) -> None:
         """Follow no longer."""
@@ -144,7 +168,8 @@ class Turns:
                 code="ENROLMENT_REFUSED",
                 hint=f"start it for one of {', '.join(certified) or 'no pool'}, or enrol it with a token for that pool",
             )
-        self._hear(worker, said)
+        if self._hear(worker, said):
+            await self.run(self._write_offers)
         recovers = worker.boot != said.boot
         if recovers:
             worker.begin(said.boot)
@@ -152,13 +177,19 @@ class Turns:
         for end in said.ended:  # Before the claim of the same commit, which would grant them again.
             if end.code in UNSUITED:
                 worker.give_back(end.job_id)
+        worker.news = self._news
         decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
+        self.reported(
+            worker, [held.grant for lease_id in _accepted(said, decided) if (held := worker.leases.get(lease_id))]
+        )
         self._take_in(worker, decided)
         for log in said.logs:
-            if (held := worker.leases.get(log.lease_id)) is not None and held.output is not None:
+            held = worker.leases.get(log.lease_id)
+            if held is not None and held.output is not None and log.stream != PROGRESS:
                 held.output.came.set()
         results = dict(decided.turn.results)
         grants = [one.granted for one in decided.opened] + self._unheard(worker, said, decided)
+        worker.arrived.clear()  # They are among those that it has not heard of.
         gone_leases = list(decided.turn.gone)
         waited_ms = 0
         if not (results or grants or gone_leases or decided.missing or said.logs) and said.wait_ms:
@@ -179,7 +210,8 @@ class Turns:
             protocol=said.protocol,
         )
 
-    def _hear(self, worker: Worker, said: Turn) -> None:
+    def _hear(self, worker: Worker, said: Turn) -> bool:
+        """Take note of what a worker says of itself; whether it offers something else than before."""
         worker.heard_at = time.monotonic()
         worker.slots, worker.version, worker.wanted = said.slots, said.version, said.wanted
         worker.resources, worker.protocol = dict(said.resources), said.protocol
@@ -187,6 +219,21 @@ class Turns:
         for beat in said.beats:
             if (held := worker.leases.get(beat.lease_id)) is not None:
                 held.named = True
+        return worker.tells()
+
+    async def offer_anew(self) -> None:
+        """Tell the other processes of the home that something else is offered now."""
+        await self.run(self._write_offers)
+
+    async def give_up(self, worker: Worker) -> None:
+        """End all leases of a worker that is known to run nothing any more: its jobs were interrupted."""
+        turn = WorkerTurn(replica_of(worker.worker_id, ""), worker.worker_id, recovers=True)
+        await self.run(lambda: self._committed(turn))
+
+    def _write_offers(self) -> None:
+        """Tell the other processes of the home what workers offer. A full disk does not keep a worker from working."""
+        with self._writing_offers, contextlib.suppress(OSError):
+            write_offers(self._session.home.path, self.fleet.offered())
 
     def _unheard(self, worker: Worker, said: Turn, decided: Decided) -> list[Granted]:
         """Leases that the worker has, and has never named: their grants are told again.
@@ -224,6 +271,7 @@ class Turns:
             | {lease_id for lease_id, held in unheard.items() if not held.named},
             self._claim(worker, wanted),
             recovers,
+            self._lease,
         )
         granted = self._committed(turn, content)
         turn.results.update(dict.fromkeys(self._unsent(said, reports), MISSING))
@@ -231,10 +279,26 @@ class Turns:
         return Decided(turn, [self._open(grant) for grant in (*found, *granted)], missing)
 
     def _committed(self, turn: WorkerTurn, content: Sequence[tuple[bytes, bytes]] = ()) -> Sequence[Grant]:
-        return turn.read(self._session.send((), content=content, judge=turn.judge)())
+        """Have a turn decided: in one commit, or in one for each partition that has a part in it."""
+        session, granted = self._session, list[Grant]()
+        if session.partitions == 1:
+            return turn.read(session.send((), content=content, judge=turn.judge)())
+        for partition in session.rounds.order(session.partitions):
+            left = 0 if turn.claim is None else turn.claim.limit - len(granted)
+            claims = session.may_have_work(partition)
+            part = turn.part(lambda job_id: session.partition(job_id) == partition, claims=claims, left=left)  # noqa: B023
+            if part is None:
+                continue
+            beside = content if part.reports else ()
+            got = part.read(session.send((), partition=partition, content=beside, judge=part.judge)())
+            turn.take(part)
+            granted += got
+            if got:
+                session.rounds.served(partition)
+        return granted
 
     def _claim(self, worker: Worker, wanted: int) -> Claim | None:
-        if not wanted or worker.retired:
+        if not wanted or worker.retired or self._vacancies.is_claimed_for(worker):
             return None
         return Claim(
             0,
@@ -244,6 +308,7 @@ class Turns:
             KINDS,
             tuple(worker.unsuited) if worker.unsuited else None,
             tuple(sorted(worker.offers)[:OFFERS_MAX]) or None,
+            self._lease,
         )
 
     def _reports(self, worker: Worker, said: Turn) -> tuple[list[Report], list[tuple[bytes, bytes]], list[bytes]]:
@@ -261,6 +326,7 @@ class Turns:
         for lease_id, envelope in said.reports:
             report = _report(envelope)
             named = [] if report is None else list(dict.fromkeys(report.contents()))
+            job_id = "" if report is None else report.job_id
             held = worker.leases.get(lease_id)
             known = set() if held is None else held.inputs | held.uploaded
             lacking = [digest for digest in named if digest not in pieces and digest not in known]
@@ -270,13 +336,13 @@ class Turns:
             own = [(digest, pieces[digest]) for digest in named if digest in pieces]
             fault = None if report is None else value_fault(report, lambda one: pieces.get(one) or self._stored(one))
             if fault is not None:
-                reports.append(Report(lease_id, refused(envelope, fault)))
+                reports.append(Report(lease_id, refused(envelope, fault), job_id))
                 continue
             if len(envelope) > CONTENT_INLINE_BYTES_MAX:
                 self._backend.files.put(envelope)
             judge, kept = self._session.judged(envelope, own)
             content.update(kept)
-            reports.append(Report(lease_id, judge))
+            reports.append(Report(lease_id, judge, job_id))
         return reports, list(content.items()), missing
 
     def _stored(self, digest: bytes) -> bytes | None:
@@ -292,9 +358,12 @@ class Turns:
         return opened(self._backend, self._actions, self._trees, grant, self._lease_ms(grant))
 
     def _lease_ms(self, grant: Grant) -> int:
-        policies = self._backend.policies.leases
-        policy = policies.get(grant.lease_policy_id) or min(policies.values(), key=lambda one: one.lease_ttl_ticks)
-        return min(policy.lease_ttl_ticks, policy.heartbeat_extension_ticks)
+        return self._backend.policies.lease_ms(grant.lease_policy_id, self._lease)
+
+    @property
+    def _lease(self) -> str | None:
+        """The lease of workers elsewhere; an owner that is not a server does not know it."""
+        return REMOTE if self._session.owns else None
 
     def _take_in(self, worker: Worker, decided: Decided) -> None:
         """Keep in memory what was committed."""
@@ -346,6 +415,19 @@ class Turns:
         for output in asked:
             await _first(max(0.0, deadline - time.monotonic()), output.came, self._draining)
 
+    def ask_progress(self, wanted: set[tuple[str, str]]) -> None:
+        """Have workers say how far the jobs are that are followed: by workspace and topic, that of the job or of its run."""
+        for worker in self.fleet if wanted else ():
+            if worker.protocol < SHOWS_OUTPUT:
+                continue
+            for held in worker.leases.values():
+                tenant, job_id, run_id = held.grant[:3]
+                if (tenant, f"job:{job_id}") in wanted or (tenant, f"run:{run_id}") in wanted:
+                    if held.output is None:
+                        held.output = self._outputs.new()
+                    if held.output.follow():
+                        worker.wake.set()
+
     def _show(self, worker: Worker, logs: Sequence[Log]) -> None:
         """Keep what watched jobs have printed. On a thread."""
         for log in logs:
@@ -391,21 +473,61 @@ class Turns:
                 left = deadline - time.monotonic()
                 if left <= 0 or worker.draining or worker.has_unwatched:
                     break
-                await _first(left, worker.wake, gone, self._draining)
+                if not worker.arrived and (not wanted or worker.news == self._news):
+                    if (claim := self._claim(worker, wanted)) is not None:
+                        self._vacancies.put(worker, claim)
+                    await _first(left, worker.wake, gone, self._draining)
                 self._waiting.pop(worker, None)
+                self._vacancies.drop(worker)  # It looks itself now.
                 if worker.turn != said.turn or gone.is_set() or worker.retired:
                     break
+                if worker.arrived:
+                    arrived, worker.arrived = worker.arrived, []
+                    return arrived, [], worker.arrived_at
                 looked_at = time.monotonic()
                 grants, lost = await self._look(worker, wanted)
                 if grants or lost:
                     return grants, lost, looked_at
         finally:
             self._waiting.pop(worker, None)
+            self._vacancies.drop(worker)
         return [], [], 0.0
+
+    def exclude(self, worker: Worker, job_id: str) -> None:
+        """Never grant a job to this start of a worker."""
+        worker.give_back(job_id)
+        self._vacancies.drop(worker)
+        worker.wake.set()  # If its turn waits, it goes on with another claim.
+
+    def _came(self, taken: Taken) -> None:
+        """The owner has claimed for a worker that waited."""
+        if not taken.grants:
+            if taken.worker in self._waiting:
+                taken.worker.wake.set()  # Others were quicker; it looks itself, and waits on.
+            return
+        task = self._loop.create_task(self._bring(taken))
+        self._bringing.add(task)
+        task.add_done_callback(self._bringing.discard)
+
+    async def _bring(self, taken: Taken) -> None:
+        """Have the turn that waits answered with what was leased; where none waits any more, the next one is told."""
+        worker = taken.worker
+        if worker.retired or worker.holder != taken.holder:
+            ends = [End(grant.job_id, grant.lease_id, INTERRUPTED) for grant in taken.grants]
+            await self.run(lambda: self._committed(WorkerTurn(taken.holder, worker.worker_id, ends=ends)))
+            return
+        opened = await self.run(lambda: [self._open(grant) for grant in taken.grants])
+        if worker.holder != taken.holder:
+            return  # The start that came meanwhile has given them up.
+        self._take_in(worker, Decided(WorkerTurn(taken.holder, worker.worker_id), opened, ()))
+        worker.arrived += [one.granted for one in opened]
+        worker.arrived_at = taken.taken_at
+        worker.wake.set()
 
     async def _look(self, worker: Worker, wanted: int) -> tuple[list[Granted], list[bytes]]:
         """Claim for a worker that waits, and see which of its leases that moved are gone."""
         moved, worker.woken_jobs = worker.woken_jobs, set()
+        worker.news = self._news
         leases = [
             Lease(held.grant.job_id, lease_id) for lease_id, held in worker.leases.items() if held.grant.job_id in moved
         ]
@@ -421,7 +543,8 @@ class Turns:
         return [one.granted for one in decided.opened], list(decided.turn.gone)
 
     def _wake_next(self) -> None:
-        worker = next(iter(self._waiting), None)
+        """Pass the news of jobs on to a worker that has not looked since they came."""
+        worker = next((one for one in self._waiting if one.news < self._news), None)
         if worker is not None:
             self._waiting.pop(worker)
             worker.wake.set()
@@ -443,11 +566,14 @@ class Turns:
     def _heard(self, queued: int, moved: Sequence[str], workers: Sequence[Record]) -> None:
         for record in workers:
             self._take_record(record)
+        if workers:
+            self._threads.submit(self._write_offers)
         for job_id in moved:
             worker = self._holders.get(job_id)
             if worker is not None:
                 worker.woken_jobs.add(job_id)
                 worker.wake.set()
+        self._news += queued > 0
         seen: set[tuple[str, ...] | None] = set()
         for worker in list(self._waiting):
             tenants = worker.certificate.tenants
@@ -455,6 +581,10 @@ class Turns:
                 seen.add(tenants)
                 queued -= worker.wanted
                 worker.wake.set()
+
+
+def _accepted(said: Turn, decided: Decided) -> list[bytes]:
+    return [lease_id for lease_id, _ in said.reports if decided.turn.results.get(lease_id) == OK]
 
 
 def _is_due(held: HeldLease | None, now: float) -> bool:

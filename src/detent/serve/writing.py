@@ -18,9 +18,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple, TypeVar
 
-from detent.errors import InboxFull, Refused, StoreUnavailable
-from detent.kernel import Command, Kernel
+from detent.errors import InboxFull, InvalidInput, Refused, StoreUnavailable
+from detent.kernel import Command, Kernel, partition_of
 from detent.owner.backend import Submission, commands_of
+from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.socket_messages import Answer
 from detent.scheduling.scheduler import Scheduler
@@ -134,14 +135,29 @@ class Writer:
         commands: list[Command] = [*commands_of(submissions), *writing.commands]
         if not (commands or writing.answers):
             return list
+        partition = None
+        if writing.atomic:
+            partition = one_partition(submissions, self._session.partitions)
         inline = [piece for submission in submissions for piece in submission.inline]
         return self._session.send(
             writing.commands if writing.atomic else commands,
+            partition=partition,
             content=[*inline, *writing.content],
             work=[submission.work for submission in submissions if submission.work is not None],
             answers=writing.answers,
             judge=partial(all_or_none, submissions) if writing.atomic else None,
         )
+
+
+def one_partition(submissions: Sequence[Submission], partitions: int) -> int:
+    """The partition of all submissions; refuses those of several, which no single commit can decide."""
+    found = {partition_of(submission.manifest.job_id, partitions) for submission in submissions}
+    if len(found) > 1:
+        raise InvalidInput(
+            "jobs that sessions of several partitions pay for cannot be submitted all or none",
+            hint="send one batch for each session, or leave `atomic` out",
+        )
+    return next(iter(found), FIRST)
 
 
 def all_or_none(submissions: Sequence[Submission], kernel: Kernel) -> Sequence[Command] | Refused:

@@ -235,6 +235,27 @@ class Commit(NamedTuple):
     """The decision records that this commit's records name, all in one: the body of its `DecisionsRow`."""
 
 
+class Load(NamedTuple):
+    """Rows of another ledger, to be kept as they are: a piece of a copy."""
+
+    batches: Sequence[BatchRow] = ()
+    decisions: Sequence[DecisionsRow] = ()
+    records: Sequence[RecordRow] = ()
+    jobs: Sequence[JobRow] = ()
+    runs: Sequence[RunRow] = ()
+    content: Sequence[tuple[bytes, bytes]] = ()
+    erased: Sequence[bytes] = ()
+    checkpoints: Sequence[CheckpointRow] = ()
+    tree_heads: Sequence[TreeHeadRow] = ()
+    refusals: Sequence[RefusalRow] = ()
+    work: Sequence[WorkRow] = ()
+    """Without their elements, which follow."""
+    elements: Sequence[tuple[str, int, bytes]] = ()
+    answers: Sequence[AnswerRow] = ()
+    epochs: Sequence[tuple[int, int]] = ()
+    """(epoch, partition) pairs."""
+
+
 class LedgerHead(NamedTuple):
     """Where a partition's log stands."""
 
@@ -283,7 +304,8 @@ class StoreReader(Protocol):
     def records_of_job(self, job_id: str) -> Iterator[RecordRow]:
         """A job's records in the order of their positions, its ``submitted`` record first."""
 
-    def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]: ...
+    def records_of_kind(self, partition: int, kind: str, first: int = 0) -> Iterator[RecordRow]:
+        """A partition's records of one kind from position ``first`` on, in the order of their positions."""
 
     def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
         """The run's own records (``run_started``, ``step_reused``, ``run_ended``) and its jobs' ``submitted`` records."""
@@ -329,6 +351,9 @@ class StoreReader(Protocol):
 
     def runs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[RunRow]:
         """The same for runs."""
+
+    def last_run_prefixed(self, tenant_id: str, prefix: str) -> RunRow | None:
+        """The last, by id, of a tenant's runs whose ids begin so."""
 
     def runs_page(
         self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int

@@ -17,6 +17,7 @@ of this machine and no other. When anything leaves room for doubt (another conta
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -59,8 +60,17 @@ class ContentFiles:
     ``new_name`` gives temporary files their names; they need only differ from each other.
     """
 
-    def __init__(self, directory: Path, *, files: Files = DISK, new_name: Callable[[], str] = marked_name) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        trees: Path | None = None,
+        files: Files = DISK,
+        new_name: Callable[[], str] = marked_name,
+    ) -> None:
+        """``trees``: where source trees of this content are laid out; beside it unless given."""
         self._directory = directory
+        self.trees = trees or directory.parent / "trees"
         self._files = files
         self._new_name = new_name
         with _translated(directory):
@@ -95,14 +105,31 @@ class ContentFiles:
         return self._put(write, digest)
 
     def adopt(self, path: Path, digest: bytes) -> None:
-        """Make a file of the same disk the content of a digest; durable when this returns.
+        """Make a file the content of a digest; durable when this returns. A file of another disk is copied.
 
         The caller has written, hashed and synced it. It takes the place of content that is there already, which has the same bytes:
         how long this takes tells nothing about what was there.
         """
         with _translated(path):
             self._files.touch(path)
-            self._name(path, digest)
+            try:
+                self._name(path, digest)
+            except OSError as exc:
+                if exc.errno != errno.EXDEV:
+                    raise
+                self._copy(path, digest)
+
+    def _copy(self, path: Path, digest: bytes) -> None:
+        temporary = self._directory / (_TEMPORARY_PREFIX + self._new_name())
+        try:
+            with self._files.open(path) as file:
+                insist_on_announced(self._write(temporary, pieces_of(file)).digest, digest)
+            self._name(temporary, digest)
+        except BaseException:
+            with suppress(OSError):
+                self._files.remove(temporary)
+            raise
+        self._files.remove(path)
 
     def get(self, digest: bytes) -> bytes | None:
         """The bytes under a digest, or None when there are none. Raises `StoreCorrupt` for other bytes."""
@@ -317,6 +344,11 @@ class ProcessMark(NamedTuple):
         return _own(os.getpid())
 
     @classmethod
+    def of(cls, pid: int) -> ProcessMark:
+        """The mark of a process that runs now."""
+        return cls(*_surroundings(), pid, _started(pid) or "0")
+
+    @classmethod
     def parse(cls, parts: list[str]) -> ProcessMark | None:
         """A mark from its four parts as text; None for what is none."""
         if len(parts) != 4 or not parts[2].isdecimal():
@@ -342,7 +374,7 @@ class ProcessMark(NamedTuple):
 
 @cache
 def _own(pid: int) -> ProcessMark:
-    return ProcessMark(*_surroundings(), pid, _started(pid) or "0")
+    return ProcessMark.of(pid)
 
 
 @cache

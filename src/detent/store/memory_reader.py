@@ -103,9 +103,9 @@ class MemoryReader:
         """A job's records in the order of their positions."""
         return iter([record for record in self._all_records() if record.job_id == job_id])
 
-    def records_of_kind(self, partition: int, kind: str) -> Iterator[RecordRow]:
-        """A partition's records of one kind, in the order of their positions."""
-        return iter([record for record in self._log(partition).records if record.kind == kind])
+    def records_of_kind(self, partition: int, kind: str, first: int = 0) -> Iterator[RecordRow]:
+        """A partition's records of one kind from position ``first`` on, in the order of their positions."""
+        return iter([record for record in _between(self._log(partition).records, first, None) if record.kind == kind])
 
     def records_of_run(self, run_id: str) -> Iterator[RecordRow]:
         """A run's own records and its jobs' submissions, by partition and position."""
@@ -183,6 +183,10 @@ class MemoryReader:
         """A tenant's runs whose ids begin so, by id."""
         chosen = [run for run in self._runs.values() if run.tenant_id == tenant_id and run.run_id.startswith(prefix)]
         return sorted((run for run in chosen if run.run_id > after), key=lambda run: run.run_id.encode())[:limit]
+
+    def last_run_prefixed(self, tenant_id: str, prefix: str) -> RunRow | None:
+        """The last, by id, of a tenant's runs whose ids begin so."""
+        return next(reversed(self.runs_prefixed(tenant_id, prefix, limit=len(self._runs))), None)
 
     def runs_page(
         self, tenant_id: str, *, status: str | None = None, before: tuple[int, str] | None = None, limit: int

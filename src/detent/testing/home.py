@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import InvalidInput
-from detent.owner.home import Home, make_home
+from detent.owner.home import Home, checked_partitions, make_home
 from detent.owner.place import HOME_VARIABLE
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, begin_ledger
@@ -101,11 +101,14 @@ class TemporaryHome:
 
 
 @contextmanager
-def temporary_home(parts: Parts | None = None) -> Iterator[TemporaryHome]:
-    """A temporary home for as long as the block lasts; for tests that do without pytest."""
+def temporary_home(parts: Parts | None = None, *, partitions: int | None = None) -> Iterator[TemporaryHome]:
+    """A temporary home for as long as the block lasts; for tests that do without pytest.
+
+    It has so many ``partitions``, or as many as `DETENT_PARTITIONS` says, or one.
+    """
     with TemporaryDirectory(prefix="detent-test-", dir=scratch_directory(), ignore_cleanup_errors=True) as name:
         made = TemporaryHome(Path(name), parts)
-        shutil.copytree(_template(), made.path)
+        shutil.copytree(_template(checked_partitions(partitions)), made.path)
         try:
             yield made
         finally:
@@ -120,12 +123,12 @@ def scratch_directory() -> str | None:
 
 
 @cache
-def _template() -> Path:
-    """The home that all others are copies of, made once for each process."""
+def _template(partitions: int) -> Path:
+    """The home that all others with so many partitions are copies of, made once for each process."""
     directory = Path(mkdtemp(prefix="detent-template-", dir=scratch_directory()))
     atexit.register(_remove, directory, os.getpid())
     begin: Callable[..., None] = partial(begin_ledger, parts=Parts(clock=FakeClock(START_MS)))
-    return make_home(directory / ".detent", begin).path
+    return make_home(directory / ".detent", begin, partitions=partitions).path
 
 
 def _remove(directory: Path, pid: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from detent.canon.late import dataclass
-from detent.kernel import Run
+from detent.kernel import Run, same_partition
 from detent.store.api import StoreReader
 from detent.workflow.identity import ids_of, uuid8
 from detent.workflow.target import ActionLease
@@ -77,7 +77,8 @@ class ActionLeases:
         if row is None or run_id is None:
             raise LeaseExpiredError(f"no run {run_id!r} owns the action of this order")
         run = Run.decode(row.body)
-        known = self._ids[run_id] = ids_of(None, workflow_id_of(run.contract_digest), UUID(run.operation_id))
+        suits = same_partition(run_id, self._reader().partitions)
+        known = self._ids[run_id] = ids_of(None, workflow_id_of(run.contract_digest), UUID(run.operation_id), suits)
         if len(self._ids) > RUNS_KNOWN_MAX:
             self._ids.popitem(last=False)
         return known

@@ -10,15 +10,16 @@ should be about what readers want to know.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, Unpack
 
 from detent.errors import NO_ROOM, DetentError, Refused
-from detent.kernel import Claim, Command, Finish, Grant
+from detent.kernel import Claim, Command, Finish, Grant, Submit
 from detent.kernel.outcome import REFUSED
-from detent.owner.backend import Submission, commands_of, joined
+from detent.owner.backend import Submission, commands_of
+from detent.owner.routing import Pieces
 from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.owner.turn import Carried
@@ -34,9 +35,11 @@ class Asks(Protocol):
         self,
         commands: Sequence[Command],
         *,
-        partition: int = 0,
+        content_of: Sequence[Pieces] | None = None,
         **carried: Unpack[Carried],
     ) -> Sequence[Answer]: ...
+
+    def partition(self, name: str) -> int: ...
 
 
 class ClaimAhead:
@@ -61,8 +64,8 @@ class ClaimAhead:
         self._lock = threading.Lock()
         self._closed = False
         self._vacant = 0
-        self._room: int | None = None
-        """Submissions that the queue takes, as far as this process sees: unknown until it was full, or once it took more."""
+        self._room: dict[int, int] = {}
+        """Submissions that the queue of a partition takes, as far as this process sees: unknown until it was full, or once it took more."""
         self._claimed = 0
         """Leases that submissions under way ask for: each may fill a worker as soon as it is answered."""
         self._granted: deque[Grant] = deque()
@@ -133,18 +136,21 @@ class ClaimAhead:
         self._refused = refusal is not None
         return answer.grants
 
-    def leased(self, count: int) -> None:
-        """So many jobs have left the queue for the supervisor."""
+    def leased(self, grants: Sequence[Grant]) -> None:
+        """Jobs have left the queue for the supervisor."""
+        if not self._room:
+            return
         with self._lock:
-            if self._room is not None:
-                self._room += count
+            for grant in grants:
+                partition = self._session.partition(grant.job_id)
+                if partition in self._room:
+                    self._room[partition] += 1
 
     def submit(
         self,
         submissions: Sequence[Submission],
         stop: threading.Event,
         *,
-        partition: int = 0,
         answers: Sequence[AnswerRow] = (),
         more: int = 0,
         once: bool = False,
@@ -155,23 +161,34 @@ class ClaimAhead:
         What may or may not have been done is asked for again, unless it is to be asked ``once``; that is safe (X-173), but nothing is
         claimed then.
         """
-        with self._lock:
-            room = len(submissions) if self._room is None else max(1, self._room)
-        asked = submissions[:room]
-        claim = self._claim(max(len(asked), more)) if partition == 0 else None
+        asked = self._within_room(submissions)
+        claim = self._claim(max(len(asked), more))
         commands: list[Command] = [*commands_of(asked)]
         answered, taken, leased = self._ask(
             commands if claim is None else [*commands, claim],
             stop,
             once=once,
-            partition=partition,
-            content=joined(submission.inline for submission in asked),
+            content_of=[submission.inline for submission in asked],
             work=[submission.work for submission in asked if submission.work is not None],
             answers=answers,
         )
         if taken > leased:
             self._look()  # There is more to claim; where this process owns the home the supervisor has heard of it already.
         return [*answered, *[_UNASKED] * (len(submissions) - len(asked))]
+
+    def _within_room(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """As many submissions, from the first on, as their queues take; one of each partition is offered in any case."""
+        if not self._room:
+            return submissions
+        with self._lock:
+            left = {partition: max(1, room) for partition, room in self._room.items()}
+        for place, submission in enumerate(submissions):
+            partition = self._session.partition(submission.manifest.job_id)
+            if left.get(partition) == 0:
+                return submissions[:place]
+            if partition in left:
+                left[partition] -= 1
+        return submissions
 
     def _ask(
         self, commands: list[Command], stop: threading.Event, *, once: bool, **beside: Any
@@ -189,26 +206,40 @@ class ClaimAhead:
         try:
             answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again, once=once)
             if claim is None:
-                return answered, self._count(answered, 0), 0
+                return answered, self._count(commands, answered, ()), 0
             answered, grants = answered[:-1], self.hear(answered[-1])
-            taken = self._count(answered, len(grants))
+            taken = self._count(commands, answered, grants)
             self._hand_over(claim, grants)
         except BaseException:
             again()
             raise
         return answered, taken, len(grants)
 
-    def _count(self, answered: Sequence[Answer], leased: int) -> int:
+    def _count(self, commands: Sequence[Command], answered: Sequence[Answer], grants: Sequence[Grant]) -> int:
         """Take note of the room that is left; returns how many submissions were taken."""
-        taken = sum(answer.refusal is None for answer in answered)
-        full = any(answer.refusal is not None and answer.refusal.code in NO_ROOM for answer in answered)
-        with self._lock:
-            if full:
-                self._room = leased
-            elif self._room is not None:
-                left = self._room - taken
-                self._room = left + leased if left >= 0 else None
-        return taken
+        refused = [answer.refusal for answer in answered if answer.refusal is not None]
+        if self._room or any(refusal.code in NO_ROOM for refusal in refused):
+            with self._lock:
+                self._count_room(commands, answered, grants)
+        return len(answered) - len(refused)
+
+    def _count_room(self, commands: Sequence[Command], answered: Sequence[Answer], grants: Sequence[Grant]) -> None:
+        taken, leased, full = Counter[int](), Counter[int](), set[int]()
+        for command, answer in zip(commands, answered, strict=False):
+            partition = self._session.partition(command.manifest.job_id or "") if isinstance(command, Submit) else 0
+            taken[partition] += answer.refusal is None
+            if answer.refusal is not None and answer.refusal.code in NO_ROOM:
+                full.add(partition)
+        for grant in grants:
+            leased[self._session.partition(grant.job_id)] += 1
+        for partition in full:
+            self._room[partition] = leased[partition]
+        for partition in self._room.keys() - full:
+            left = self._room[partition] - taken[partition]
+            if left >= 0:
+                self._room[partition] = left + leased[partition]
+            else:
+                del self._room[partition]
 
     def _claim(self, wanted: int) -> Claim | None:
         with self._lock:

@@ -16,7 +16,8 @@ from detent.kernel.history import Record
 from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.kernel.quota import left_of
 from detent.kernel.table import TERMINAL, State
-from detent.owner.backend import Backend, Reported, joined
+from detent.owner.backend import Backend, Reported
+from detent.owner.routing import Pieces
 from detent.owner.session import ask_again
 from detent.owner.socket_messages import Answer
 from detent.reuse.witness import Witnessed
@@ -162,7 +163,7 @@ class HomeBench:
         if not wanted:
             return Settled(attempted)
         grants = self.claim_ahead.hear(answers[-1])
-        self.claim_ahead.leased(len(grants))
+        self.claim_ahead.leased(grants)
         return Settled(attempted, grants, may_be_more or len(grants) == wanted)
 
     def post(self, closing: Sequence[Closing]) -> Callable[[], list[Attempted | None]]:
@@ -172,7 +173,7 @@ class HomeBench:
 
     def beat(self, grants: Sequence[Grant], until: float | None) -> Sequence[bool]:
         """Extend leases, in one commit."""
-        answers = self._ask([Heartbeat(0, grant.job_id, grant.lease_id) for grant in grants], (), until)
+        answers = self._ask([Heartbeat(0, grant.job_id, grant.lease_id) for grant in grants], None, until)
         return [answer.refusal is None for answer in answers]
 
     def in_force(self, grant: Grant) -> bool:
@@ -211,7 +212,7 @@ class HomeBench:
                     Finish(0, job.job_id, job.lease_id, kind="worker_lost", ok=False, reason_code="WORKER_LOST")
                 )
         if commands:
-            self._ask(commands, (), until)
+            self._ask(commands, None, until)
         return bool(commands)
 
     def close(self, grants: Sequence[Grant]) -> None:
@@ -223,7 +224,7 @@ class HomeBench:
     def _ask(
         self,
         commands: Sequence[Command],
-        content: Sequence[tuple[bytes, bytes]],
+        content_of: Sequence[Pieces] | None,
         until: float | None,
         before_again: Callable[[], None] = lambda: None,
     ) -> Sequence[Answer]:
@@ -232,7 +233,7 @@ class HomeBench:
         return ask_again(
             lambda: self.session.ask(
                 commands,
-                content=content,
+                content_of=content_of,
                 timeout=None if until is None else max(ANSWER_SECONDS, until - time.monotonic()),
             ),
             self.stopping,
@@ -253,7 +254,7 @@ class HomeBench:
         return Attempted(job_id, answer.job.state, reported.digest, reported.report)
 
 
-def _asked_by(closing: Sequence[Closing]) -> tuple[list[Command], list[tuple[bytes, bytes]]]:
-    """The commands that close some attempts, one for each, and the content that goes with them."""
+def _asked_by(closing: Sequence[Closing]) -> tuple[list[Command], list[Pieces]]:
+    """The commands that close some attempts, one for each, and the content that goes with each."""
     commands: list[Command] = [closing_command(one.grant, one.result, one.reported) for one in closing]
-    return commands, joined(one.reported.inline for one in closing if one.reported is not None)
+    return commands, [() if one.reported is None else one.reported.inline for one in closing]

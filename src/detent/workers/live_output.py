@@ -6,6 +6,7 @@ is in the report, so a disk that takes nothing more ends the showing and never t
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 
 from detent.canon.late import dataclass
 from detent.errors import HomeUntrusted
+from detent.executor.assignment import PROGRESS
 from detent.store.files import open_no_follow
 
 STDOUT, STDERR = "stdout", "stderr"
@@ -22,6 +24,7 @@ LIVE_DIRECTORY: Final = "live"
 LIVE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of a running job's stream, the most that is read at once."""
 _JOB_FILE_BYTES_MAX: Final = 4096
+_PROGRESS_BYTES_MAX: Final = 64 * 1024
 
 
 class LiveOutput:
@@ -48,6 +51,14 @@ class LiveOutput:
         if (file := self._files.get(stream)) is not None:
             with suppress(OSError):
                 os.write(file, data)
+
+    def progressed(self, job_id: str, fraction: float, message: str) -> None:
+        """Show how far the job is, as a plain worker does."""
+        if self._files:
+            with suppress(OSError, HomeUntrusted):
+                file = open_no_follow(self._directory / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                with os.fdopen(file, "wb") as opened:
+                    opened.write(json.dumps([job_id, fraction, message]).encode())
 
     def end(self) -> None:
         """Show no job any more."""
@@ -99,6 +110,20 @@ def live_jobs(home: Path) -> dict[str, LiveJob]:
         live = _live_job(directory)
         if live is not None and (live.job_id not in found or live.since_ns > found[live.job_id].since_ns):
             found[live.job_id] = live
+    return found
+
+
+def live_progress(home: Path) -> dict[str, tuple[float, str]]:
+    """How far running tasks say they are, by job: a share from 0 to 1, and a message."""
+    found: dict[str, tuple[float, str]] = {}
+    for job_id, live in live_jobs(home).items():
+        try:
+            with os.fdopen(open_no_follow(live.directory / PROGRESS), "rb") as file:
+                job, fraction, message = json.loads(file.read(_PROGRESS_BYTES_MAX))
+        except (OSError, HomeUntrusted, ValueError, TypeError):
+            continue  # It says nothing, or is about to say something else.
+        if job == job_id and type(fraction) is float and type(message) is str:
+            found[job_id] = (fraction, message)
     return found
 
 

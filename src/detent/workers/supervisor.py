@@ -92,11 +92,10 @@ class Supervisor(WorkLoop):
         submissions: Sequence[Submission],
         stop: threading.Event,
         *,
-        partition: int = 0,
         answers: Sequence[AnswerRow] = (),
     ) -> list[Answer]:
         """Have submissions decided, as `ClaimAhead.submit` does, together with what has finished meanwhile."""
-        if partition == 0 and self._may_be_driven():
+        if self._may_be_driven():
             with HeldSignals(self._wake_sleeper):
                 if self._drive.take_free():
                     try:
@@ -106,7 +105,7 @@ class Supervisor(WorkLoop):
                     if answered is not None:
                         return answered
         try:
-            return self.claim_ahead.submit(submissions, stop, partition=partition, answers=answers)
+            return self.claim_ahead.submit(submissions, stop, answers=answers)
         finally:
             self._drive.gone()
 

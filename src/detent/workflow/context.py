@@ -44,6 +44,8 @@ class ExecutionContext:
     reported_failures: Reported = frozenset()
     """Steps that failed downstream in an earlier operation; a mapping also says why."""
     cancel_requested: bool = False
+    suits: Callable[[str], bool] | None = None
+    """Which ids of actions can be used, where not every one can: its jobs may have to lie where those of the run do."""
 
     def __post_init__(self) -> None:
         for name in ("operation_id", "id_root"):

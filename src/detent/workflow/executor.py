@@ -155,7 +155,9 @@ class Operation:
 
 def operation_of(workflow_id: UUID, context: ExecutionContext) -> Operation:
     """The shared part of the actions of one operation."""
-    return Operation(str(workflow_id), ids_of(context.id_root, workflow_id, context.operation_id), context.now)
+    return Operation(
+        str(workflow_id), ids_of(context.id_root, workflow_id, context.operation_id, context.suits), context.now
+    )
 
 
 def _create_action_for_step(

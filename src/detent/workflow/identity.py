@@ -50,8 +50,33 @@ def derive_id(
     return uuid8(sha256(_encoded(purpose, id_root, workflow_id, operation_id, str(step_id))).digest())
 
 
-def ids_of(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -> Callable[[str], tuple[UUID, UUID]]:
-    """For one operation: a function from a step id, as text, to the ids of its action and its lease."""
+def ids_of(
+    id_root: UUID | None,
+    workflow_id: UUID,
+    operation_id: UUID | None,
+    suits: Callable[[str], bool] | None = None,
+) -> Callable[[str], tuple[UUID, UUID]]:
+    """For one operation: a function from a step id, as text, to the ids of its action and its lease.
+
+    Where only some ids of actions can be used, ``suits`` says so: the ids are derived with another root then, the first of a fixed
+    sequence that gives one which suits.
+    """
+    derive = _derived(id_root, workflow_id, operation_id)
+    if suits is None:
+        return derive
+
+    def chosen(step_id: str) -> tuple[UUID, UUID]:
+        found, number = derive(step_id), 0
+        while not suits(str(found[0])):
+            number += 1
+            root = uuid8(sha256(encode_trusted([LABEL, "root", _text(id_root), number])).digest())
+            found = _derived(root, workflow_id, operation_id)(step_id)
+        return found
+
+    return chosen
+
+
+def _derived(id_root: UUID | None, workflow_id: UUID, operation_id: UUID | None) -> Callable[[str], tuple[UUID, UUID]]:
     begin_action = _beginning("action", id_root, workflow_id, operation_id)
     begin_lease = _beginning("lease", id_root, workflow_id, operation_id)
 

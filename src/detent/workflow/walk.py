@@ -175,7 +175,7 @@ class PlainWalk(Walk):
         self, steps: Sequence[PlainStep], workflow_id: UUID, context: ExecutionContext, timeout_ms: int | None
     ) -> None:
         super().__init__(steps, workflow_id, context, timeout_ms)
-        self._ids_of = ids_of(context.id_root, workflow_id, context.operation_id)
+        self._ids_of = ids_of(context.id_root, workflow_id, context.operation_id, context.suits)
 
     def _action(self, _position: int, step: PlainStep) -> PlannedStep:
         route_of(step)

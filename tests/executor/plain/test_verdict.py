@@ -96,9 +96,10 @@ def test_only_messages_that_run_no_user_code_are_quick() -> None:
 )
 def test_a_task_is_read_as_it_was_written(number: int, data: bytes, values: list[tuple[str, bool, bytes]]) -> None:
     values = [(digest.encode("utf-8", "replace").decode(), is_path, value) for digest, is_path, value in values]
-    message = wire.write_task(number, 3, data, data[::-1], b"[]", values)
+    message = wire.write_task(number, b"8 bytes.", 3, data, data[::-1], b"[]", values)
     read = wire.read_task(message)
     assert (read.number, read.wall_ms, read.spec, read.context, read.arguments) == (number, 3, data, data[::-1], b"[]")
+    assert read.token == b"8 bytes."
     assert wire.SHORT.unpack_from(message) == (wire.TASK, number)
     assert wire.read_values(read.values) == {digest: value for digest, _, value in values}
 

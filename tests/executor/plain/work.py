@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -222,6 +223,14 @@ def wait_for(path: str) -> str:
     return Path(path).read_text()
 
 
+def mark_and_wait(mark: str, gate: str) -> str:
+    """Leave a file, and wait for another."""
+    Path(mark).touch()
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return "on"
+
+
 def clean_up(path: str) -> NoReturn:
     try:
         begin_and_wait()
@@ -336,8 +345,10 @@ def use_streams(path: str) -> list[Any]:
         return [file.fileno() > 2, said.decode(), os.read(0, 10).decode()]
 
 
-def speak_for_the_worker(words: list[list[Any]]) -> str:
-    """Write to the socket of its own worker: messages of a kind, about itself or another task, with any bytes behind."""
+def speak_for_the_worker(words: list[list[Any]], knowing: bool = False) -> str:
+    """Write to the socket of its own worker: messages of a kind, about itself or another task, with any bytes behind,
+    and with the token by which the worker is known, if it looks for that.
+    """
     import stat
     import struct
 
@@ -345,9 +356,13 @@ def speak_for_the_worker(words: list[list[Any]]) -> str:
 
     running = current.running()
     assert running is not None
+    frame: Any = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "token"):
+        frame = frame.f_back
+    token = frame.f_locals["self"].token if knowing else b""
     for kind, other, rest in words:
         number = running.number if other is None else other
-        message = (b"" if kind is None else struct.pack("<BQ", kind, number)) + bytes.fromhex(rest)
+        message = (b"" if kind is None else struct.pack("<BQ", kind, number)) + bytes.fromhex(rest) + token
         for handle in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
                 if stat.S_ISSOCK(os.fstat(int(handle.name)).st_mode):

@@ -11,6 +11,7 @@ from detent.canon import digest_text, json_digest, json_encode
 from detent.errors import InvalidInput
 from detent.jobs.order import Retries
 from detent.kernel import Run
+from detent.kernel.identity import id_in_run
 from detent.ordered import ChunkOutcomes, ItemProof, SeqState, chunk_job_id
 from detent.ordered.actions import BlockTree
 from detent.ordered.digests import item_bytes
@@ -34,7 +35,9 @@ def test_a_chunk_is_one_kernel_job_named_by_its_seqs(rig: OrderedRig) -> None:
     """ORD-053, X-183: a job of kind ``seq`` for each chunk, its id from run and seqs."""
     result = rig.map(range(10), window=4, chunk=3)
     jobs = {row.job_id: row for row in rig.jobs(result.run_id) if "/seq-" in row.job_id}
-    planned = [chunk_job_id(result.run_id, *chunk) for chunk in plan_chunks(10, 4, 3)]
+    with rig.reader() as reader:
+        partitions = reader.partitions
+    planned = [chunk_job_id(result.run_id, *chunk, partitions) for chunk in plan_chunks(10, 4, 3)]
     assert sorted(jobs) == sorted(planned)
     assert {rig.job(job_id).job_kind for job_id in jobs} == {"seq"}
 
@@ -101,7 +104,12 @@ def test_a_failure_that_stops_cuts_behind_the_next_window(rig: OrderedRig) -> No
     assert result.status == "failed"
     assert (result.summary.success, result.summary.fail, result.summary.cancel) == (23, 1, 76)
     assert target.seqs == [seq for seq in range(24) if seq != 13]
-    assert max(int(row.job_id.split("-")[-1]) for row in rig.jobs(result.run_id) if "/seq-" in row.job_id) < 24
+    assert (
+        max(
+            int(row.job_id.partition("~")[0].split("-")[-1]) for row in rig.jobs(result.run_id) if "/seq-" in row.job_id
+        )
+        < 24
+    )
 
 
 def test_the_summary_is_the_same_for_every_cut_of_the_same_items(rig: OrderedRig) -> None:
@@ -137,7 +145,9 @@ def test_a_failure_stays_one_when_the_tries_are_used_up(rig: OrderedRig) -> None
         said = {"chunk": 6, "retries": retries, "on_error": "continue"}
         result = rig.ordered(work, range(10, 16), "thirteenth", target, **said).run()
     assert (target.values, result.summary.fail) == ([10, 11, 12, 14, 15], 1)
-    assert rig.job(f"{result.run_id}/seq-0-5").attempt_id == 2
+    with rig.reader() as reader:
+        job_id = id_in_run(result.run_id, "seq-0-5", reader.partitions)
+    assert rig.job(job_id).attempt_id == 2
 
 
 @pytest.mark.parametrize(
@@ -165,7 +175,7 @@ def test_every_item_is_provable_against_the_root_of_its_chunk(rig: OrderedRig, c
         result = rig.ordered(work, range(10), compute, ListTarget(), window=10, chunk=5).run()
         for chunk in plan_chunks(10, 10, 5):
             ended = envelopes_of(work.backend, result.run_id, chunk)
-            found = work.backend.report_of(chunk_job_id(result.run_id, *chunk))
+            found = work.backend.report_of(chunk_job_id(result.run_id, *chunk, work.backend.partitions))
             assert found is not None
             root = bytes.fromhex(json.loads(work.backend.value_bytes(found[1]) or b"")["root"])
             outcomes = ChunkOutcomes(chunk.first, [(one.outcome, one.payload_digest) for one in ended])
@@ -209,8 +219,9 @@ def test_a_note_is_one_commit_and_never_waits_in_the_queue(rig: OrderedRig) -> N
     """Submitted, begun and finished together, by the commit lane itself."""
     with rig.work() as work:
         result = rig.ordered(work, range(4), "same", ListTarget(), chunk=4).run()
-        records = [work.backend.reader.transition(f"{result.run_id}/commit-0-3", seq) for seq in range(2)]
-        assert work.backend.reader.transition(f"{result.run_id}/commit-0-3", 2) is None
+        job_id = id_in_run(result.run_id, "commit-0-3", work.backend.partitions)
+        records = [work.backend.reader.transition(job_id, seq) for seq in range(2)]
+        assert work.backend.reader.transition(job_id, 2) is None
     assert len({record.batch_no for record in records if record is not None}) == 1
     assert "commit" not in rig.calls()
 

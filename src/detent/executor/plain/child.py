@@ -81,6 +81,7 @@ class Child:
         self.is_calling = False
         self.is_used_up = False
         self.threads = 0
+        self.token = b""
         self.number = self.last = -1
         """The task at hand, and the one before: a word to stop may come a moment late."""
         self.cpu = 0.0
@@ -108,6 +109,7 @@ class Child:
             if message[0] == wire.IN_FILE:
                 message = wire.read_file(os.fsdecode(message[wire.SHORT.size :]))
             task = wire.read_task(message)
+            self.token = task.token
             spec = self._spec(task.spec)
             # What earlier tasks left in this process is not to count for one whose memory is limited.
             if (spec.alone and self.number >= 0) or self.loader.has_changed(spec.base, spec.target, spec.code):
@@ -199,6 +201,7 @@ class Child:
         written = 0
         pending = None
         try:
+            os.write(journal, wire.NUMBER.pack(number))
             arguments = stored.ArrayArguments(task.arguments, task.values, self.content)
             started, since = first, begun
             for place, index, positional, named in arguments.elements:
@@ -335,8 +338,11 @@ class Child:
     def _shell(self, spec: Spec) -> tuple[bytes, bytes, bytes, None]:
         from detent.executor.plain import shell  # noqa: PLC0415 - only where there is a command
 
+        task = current.running()
+        trace = None if task is None else task.parts.traceparent
+        environment = {**os.environ, **({} if trace is None else {"TRACEPARENT": trace}), **spec.env}
         try:
-            value = shell.run(spec.shell, spec.target, {**os.environ, **spec.env}, self.out, self.err, self._may_stop)
+            value = shell.run(spec.shell, spec.target, environment, self.out, self.err, self._may_stop)
         finally:
             self.is_calling = False
         files, value["outputs"] = b"", {}
@@ -449,7 +455,7 @@ class Child:
         return read, int(words[3])
 
     def _say(self, number: int, message: bytes) -> None:
-        if len(message) > wire.MESSAGE_BYTES_MAX:
+        if len(message) + wire.TOKEN_BYTES > wire.MESSAGE_BYTES_MAX:
             try:
                 wire.write_file(f"{self.directory}/done-{number}", message)
                 message = wire.SHORT.pack(wire.DONE_IN_FILE, number)
@@ -461,7 +467,7 @@ class Child:
 
     def _send(self, message: bytes) -> None:
         try:
-            self.end.send(message)
+            self.end.send(message + self.token)
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)  # The supervisor is gone.
 

@@ -25,8 +25,8 @@ class Running:
         self._last = 0.0
 
     @property
-    def parts(self) -> tuple[str, str | None, int, str, str | None, int | None]:
-        """Job, run, attempt, token, step and index."""
+    def parts(self) -> wire.Context:
+        """Job, run, attempt, token, step, index and trace."""
         return wire.context_parts(self._context)
 
     @property

@@ -39,6 +39,10 @@ class Garbled(Exception):
     """A message that no worker of ours sends; the text says in what."""
 
 
+class Foreign(Garbled):
+    """A message that the worker did not send: the user's code wrote it. The worker's own is still to come."""
+
+
 def number(message: bytes, known: Container[int]) -> int:
     """The task that a message is about, which must be one that its worker was given."""
     try:
@@ -50,9 +54,9 @@ def number(message: bytes, known: Container[int]) -> int:
     return found
 
 
-def names(message: bytes, task: int | None) -> bool:
+def names(message: bytes, task: int) -> bool:
     """Whether a message is about this task."""
-    return task is not None and message[1 : wire.SHORT.size] == wire.SHORT.pack(0, task)[1:]
+    return message[1 : wire.SHORT.size] == wire.SHORT.pack(0, task)[1:]
 
 
 def done(message: bytes, known: Container[int]) -> wire.DoneRead:

@@ -53,6 +53,7 @@ WAIT_SECONDS_MAX: Final = 3600.0
 """At one time; the kernel takes no more than 2^31 ms, and a deadline may be further away."""
 GONE_MS_MAX: Final = 5000
 """How long killed workers may take to go."""
+_NO_TASK: Final = -1
 
 
 class Pool:
@@ -336,24 +337,45 @@ class Pool:
 
     def _hear(self, slot: Slot) -> None:
         for message in slot.messages():
-            if slot.garbled is not None:
+            speaker = slot.speaker
+            if slot.answered is not None and _is_of(message, slot.answered):
+                self._heard_again(slot, message[0])
                 continue
             try:
-                self._take(slot, message)
+                self._take(slot, message, speaker)
             except heard.Garbled as exc:
-                # The user's code speaks in its worker's name. Nothing that is said here can be believed any more.
-                slot.garbled = str(exc)
-                self._dealer.leave(slot)
-                self._link.stop(slot.worker, None, 0)
+                self._distrust(slot, speaker, exc)
+        if slot.garbled and slot.speaker is None:
+            self._link.stop(slot.worker, None, 0)
 
-    def _take(self, slot: Slot, message: bytes) -> None:
-        kind, entries = message[0], slot.entries
-        if kind in (wire.DONE, wire.DONE_IN_FILE) and heard.names(message, slot.answered):
-            if slot.is_leaving:
-                self._link.stop(
-                    slot.worker, None, 0
-                )  # The first end said that the worker retires, and was not its own.
+    def _heard_again(self, slot: Slot, kind: int) -> None:
+        """More is said of a task that has answered: how far it was, or a second end, and one of the two is not its worker's."""
+        if kind not in (wire.BEGUN, wire.PROGRESS) and not slot.garbled:
+            slot.garbled[_NO_TASK] = "a task ended twice"
+            self._dealer.leave(slot)
+
+    def _distrust(self, slot: Slot, speaker: Entry | None, why: heard.Garbled) -> None:
+        """The user's code speaks in its worker's name: that task has failed, and no other is given to its process.
+
+        A task that the process has begun since goes on: its own words are known by its token.
+        """
+        number = _NO_TASK if speaker is None else speaker.task.number
+        if number in slot.garbled:
             return
+        slot.garbled[number] = str(why)
+        self._dealer.leave(slot)
+        if speaker is not None:
+            self._link.stop(slot.worker, number if isinstance(why, heard.Foreign) else None, 0)
+
+    def _take(self, slot: Slot, message: bytes, speaker: Entry | None) -> None:
+        kind, entries = message[0], slot.entries
+        if kind in (wire.BEGUN, wire.PROGRESS):
+            if speaker is None or not heard.names(message, speaker.task.number):
+                raise heard.Foreign("a message names a task that the worker does not run")
+        elif speaker is None or message[-wire.TOKEN_BYTES :] != speaker.token:
+            raise heard.Foreign("a message is not its worker's own")
+        else:
+            message = message[: -wire.TOKEN_BYTES]
         if kind == wire.DONE:
             self._take_done(slot, heard.done(message, entries))
         elif kind == wire.DONE_IN_FILE:
@@ -367,6 +389,7 @@ class Pool:
         elif kind == wire.PROGRESS:
             if (progress := heard.progress(message)) is not None:
                 self._told.append(progress)
+                slot.show(progress)
         elif kind == wire.RETURNED:
             number = heard.number(message, entries)
             back = entries.pop(number)
@@ -382,7 +405,6 @@ class Pool:
         if (array := self._arrays.get(read.number)) is not None:
             array.hear(read)
         entry = slot.entries.pop(read.number)
-        slot.answered = read.number
         slot.deadline = None
         slot.cpu_us += read.cpu
         if read.flags & wire.RETIRING:
@@ -396,8 +418,10 @@ class Pool:
 
     def _take_told(self, slot: Slot, entry: Entry, read: wire.DoneRead, message: str | None) -> None:
         """What a worker said of a task is complete."""
+        slot.answered = entry
         if (array := self._arrays.get(entry.task.number)) is None:
-            told = verdict.told(read, slot.name, self._wall_ms_met(slot, entry), message)
+            garbled = slot.garbled.get(entry.task.number)
+            told = verdict.told(read, slot.name, self._wall_ms_met(slot, entry), message, garbled)
             self._finish(entry, self._seen(slot, entry, told))
             return
         rest, size = array.take(entry.task.number, read, slot.name, message)
@@ -415,7 +439,7 @@ class Pool:
             Path(entry.file).unlink(missing_ok=True)
         if not array.pieces:
             del self._arrays[array.task.number]
-            self._finish(Entry(array.task, b"", None), array.result())
+            self._finish(Entry(array.task, b"", None, b""), array.result())
 
     def _owner_of(self, number: int) -> int:
         """The assignment that a task is, or is a piece of."""
@@ -486,9 +510,9 @@ class Pool:
         self._finish_half(slot, None)
         for entry in slot.entries.values():
             over_time = slot.over_time == entry.task.number
-            end = slot.ended(said, int(time.time() * 1e6))
+            end = slot.ended(said, int(time.time() * 1e6), entry.task.number)
             if (array := self._arrays.get(entry.task.number)) is not None:
-                rest = array.bury(entry.task.number, slot.read_journal(), end, slot.name)
+                rest = array.bury(entry.task.number, slot.read_journal(entry.task.number), end, slot.name)
                 self._go_on(entry, array, [rest] if rest else [])
                 continue
             self._finish(entry, self._seen(slot, entry, verdict.ended(entry.task, end, slot.name, over_time=over_time)))
@@ -521,3 +545,10 @@ class Pool:
             self._link.limit(number, memory_bytes)
         for _ in slots if not self._is_closing else ():
             self._spawn()
+
+
+def _is_of(message: bytes, answered: Entry) -> bool:
+    """Whether a message is of a task that has answered: by its number where tasks may speak themselves, else by its token."""
+    if message[0] in (wire.BEGUN, wire.PROGRESS):
+        return heard.names(message, answered.task.number)
+    return message[-wire.TOKEN_BYTES :] == answered.token

@@ -6,15 +6,17 @@ import json
 import os
 import select
 import shutil
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from detent.canon import json_encode_trusted
 from detent.errors import InvalidInput
-from detent.executor.assignment import KINDS, Assignment, variables
+from detent.executor.assignment import KINDS, PROGRESS, Assignment, Progress, variables
 from detent.executor.plain import heard, wire
 from detent.executor.plain.capture import END, joined
 from detent.executor.plain.verdict import Ended
@@ -36,6 +38,8 @@ class Entry(NamedTuple):
     message: bytes
     file: str | None
     """Where the task stands when it is too long for a message."""
+    token: bytes
+    """What the worker's own messages about it end with; the user's code is not told it."""
 
 
 class Slot:
@@ -60,15 +64,27 @@ class Slot:
         """The task that was told to stop for being over its time."""
         self.half: tuple[Entry, wire.DoneRead] | None = None
         """What is done but for the message of its exception."""
-        self.garbled: str | None = None
-        """What it said that no worker says; nothing it says is heard after that."""
-        self.answered: int | None = None
-        """The task that it answered for last. A second end of it changes nothing: the user's code may have told the first."""
+        self.garbled: dict[int, str] = {}
+        """What it said that no worker says, by the task that ran then. It is given nothing more."""
+        self.answered: Entry | None = None
+        """The task that it answered for last."""
         self.cpu_us = 0
         """Accounted for in what it has answered."""
         # Not shared between workers: pools of one process are driven by threads of their own, and receiving lets them run.
         self._buffer = bytearray(wire.MESSAGE_BYTES_MAX)
         self._view = memoryview(self._buffer)
+
+    @property
+    def speaker(self) -> Entry | None:
+        """Whose words the next unread message are: those of the task that it answers for next, because it answers in order."""
+        return next(iter(self.entries.values()), None) if self.half is None else self.half[0]
+
+    def show(self, progress: Progress) -> None:
+        """Let other processes see how far a task is, beside what it prints. A disk that takes nothing hides it and harms nothing."""
+        if (entry := self.entries.get(progress.number)) is not None:
+            with suppress(OSError):
+                told = [entry.task.job_id, progress.fraction, progress.message]
+                (self.directory / PROGRESS).write_text(json.dumps(told), encoding="ascii")
 
     def give(self, entry: Entry) -> bool:
         """Let a task wait in the worker's socket; False when that is full."""
@@ -112,12 +128,14 @@ class Slot:
         """What the worker said in a file, which is removed."""
         return self._read(self.directory / f"done-{number}", "a result")
 
-    def read_journal(self) -> bytes:
-        """What the worker wrote down of an array before it ended; nothing when it did not come to that."""
+    def read_journal(self, number: int) -> bytes:
+        """What the worker wrote down of a piece of an array before it ended; nothing when it did not come to that."""
         try:
-            return self._read(self.directory / wire.JOURNAL, "the journal of an array")
+            journal = self._read(self.directory / wire.JOURNAL, "the journal of an array")
         except heard.Garbled:
             return b""
+        head = wire.NUMBER.pack(number)
+        return journal[len(head) :] if journal.startswith(head) else b""
 
     def _read(self, path: Path, what: str) -> bytes:
         try:
@@ -142,8 +160,15 @@ class Slot:
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(timeout_ms))
 
-    def ended(self, said: Mapping[str, Any], now_us: int) -> Ended:
-        """How the worker ended and what it had written meanwhile, from what the host says of it."""
+    def ended(self, said: Mapping[str, Any], now_us: int, task: int) -> Ended:
+        """How the worker ended under a task and what it had written meanwhile, from what the host says of it."""
+        garbled = self.garbled.get(task)
+        if self.garbled and garbled is None:
+            said = {
+                **said,
+                "status": signal.SIGKILL,
+                "stopped": False,
+            }  # For what another task said, which is not its fault.
         written = [heard.count(count) for count in said.get("written", (0, 0))]
         (stdout, out_cut), (stderr, err_cut) = (
             joined(self._kept(name), self._kept(name + END), count)
@@ -153,7 +178,7 @@ class Slot:
             status=said["status"],
             stopped=said.get("stopped", False),
             over_memory=said.get("over_memory"),
-            garbled=self.garbled,
+            garbled=garbled,
             started_us=heard.count(said.get("started_us", 0)),
             ended_us=now_us,
             cpu_us=max(0, said.get("cpu_us", 0) - self.cpu_us),
@@ -183,12 +208,15 @@ def entry_of(task: Assignment, large_path: Callable[[int], str], places: Sequenc
     if call.kind not in KINDS:
         raise InvalidInput(f"a plain process runs {' and '.join(KINDS)}, not {call.kind!r:.80}")
     context = wire.context_bytes(
-        task.job_id, origin.run_id, task.attempt_id + 1, task.job_id, origin.step, origin.index
+        *(task.job_id, origin.run_id, task.attempt_id + 1, task.job_id),
+        *(origin.step, origin.index, origin.traceparent),
     )
-    if context.count(0) != 5:
+    if context.count(0) != 6:
         raise InvalidInput("a name in a task's context holds a zero byte")
+    token = os.urandom(wire.TOKEN_BYTES)
     message = wire.write_task(
         task.number,
+        token,
         task.order.limits.wall_ms or 0,
         _spec(task),
         context,
@@ -201,10 +229,10 @@ def entry_of(task: Assignment, large_path: Callable[[int], str], places: Sequenc
         wire.ARRAY if places else wire.TASK,
     )
     if len(message) <= wire.MESSAGE_BYTES_MAX:
-        return Entry(task, message, None)
+        return Entry(task, message, None, token)
     path = large_path(task.number)
     wire.write_file(path, message)
-    return Entry(task, wire.SHORT.pack(wire.IN_FILE, task.number) + os.fsencode(path), path)
+    return Entry(task, wire.SHORT.pack(wire.IN_FILE, task.number) + os.fsencode(path), path, token)
 
 
 def _element(place: int, own: ElementOrder, keywords: Mapping[str, Any]) -> tuple[Any, ...]:

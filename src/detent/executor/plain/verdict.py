@@ -49,16 +49,20 @@ class Ended:
     stderr: WorkStream = EMPTY
 
 
-def told(read: DoneRead, process: str, wall_ms: int | None, message: str | None = None) -> Result:
+def told(
+    read: DoneRead, process: str, wall_ms: int | None, message: str | None = None, garbled: str | None = None
+) -> Result:
     """What a worker said. ``wall_ms`` is the limit of a task that was told to stop for being over it.
 
-    What no worker says is a failure of the task that said it.
+    What no worker says is a failure of the task that said it; ``garbled`` is such a word that came before.
     """
     flags = read.flags
     value: bytes | None = None
     failure: Failure | None = None
     files: tuple[WorkFile, ...] = ()
     try:
+        if garbled is not None:
+            raise heard.Garbled(garbled)
         if flags & OK:
             value = heard.value(read.value)
         else:

@@ -11,7 +11,8 @@ import struct
 from typing import Final, NamedTuple
 
 JOURNAL: Final = "elements"
-"""The file of a worker with what has ended of its array."""
+"""The file of a worker with what has ended of its array. It begins with the number of the task that it is written for (`NUMBER`):
+a worker may be killed after it took the next task and before it emptied the file."""
 SLICE_US: Final = 50_000
 """How long a worker goes on with the elements of an array before it hands back the rest: another worker may be free."""
 SLICE_BYTES: Final = 1 << 20
@@ -42,7 +43,10 @@ CRASH_STATUS: Final = 70
 """With which a worker leaves that failed itself."""
 
 SHORT: Final = struct.Struct("<BQ")
-_TASK: Final = struct.Struct("<BQQIII")
+NUMBER: Final = struct.Struct("<Q")
+_TASK: Final = struct.Struct("<BQ8sQIII")
+TOKEN_BYTES: Final = 8
+"""Of the word by which a worker's own messages about a task are known: it goes with the task, and behind each of them."""
 _VALUE: Final = struct.Struct("<HBI")
 _DONE: Final = struct.Struct("<BQBQQQQQQIIII")
 _ELEMENT: Final = struct.Struct("<IBQQIIII")
@@ -54,6 +58,7 @@ class TaskRead(NamedTuple):
     """A task as a worker gets it."""
 
     number: int
+    token: bytes
     wall_ms: int
     spec: bytes
     context: bytes
@@ -93,8 +98,9 @@ class DoneRead(NamedTuple):
     files: bytes
 
 
-def write_task(
+def write_task(  # noqa: PLR0913, PLR0917 - a task has this many parts
     number: int,
+    token: bytes,
     wall_ms: int,
     spec: bytes,
     context: bytes,
@@ -103,7 +109,7 @@ def write_task(
     kind: int = TASK,
 ) -> bytes:
     """A task; each value is a digest, whether a path follows instead of the bytes, and these."""
-    head = _TASK.pack(kind, number, wall_ms, len(spec), len(context), len(arguments))
+    head = _TASK.pack(kind, number, token, wall_ms, len(spec), len(context), len(arguments))
     if not values:
         return b"".join((head, spec, context, arguments))
     pieces = [head, spec, context, arguments]
@@ -115,13 +121,13 @@ def write_task(
 
 def read_task(message: bytes) -> TaskRead:
     """The parts of a task."""
-    kind, number, wall_ms, spec, context, arguments = _TASK.unpack_from(message)
+    kind, number, token, wall_ms, spec, context, arguments = _TASK.unpack_from(message)
     begin = _TASK.size
     spec += begin
     context += spec
     arguments += context
     parts = message[begin:spec], message[spec:context], message[context:arguments], message[arguments:]
-    return TaskRead(number, wall_ms, *parts, kind == ARRAY)
+    return TaskRead(number, token, wall_ms, *parts, kind == ARRAY)
 
 
 def read_values(data: bytes) -> dict[str, bytes]:
@@ -222,15 +228,37 @@ def read_file(path: str) -> bytes:
         return file.readall()
 
 
-def context_parts(data: bytes) -> tuple[str, str | None, int, str, str | None, int | None]:
-    """Job, run, attempt, token, step and index, as `context_bytes` joined them."""
-    job, run, attempt, token, step, index = data.decode().split("\0")
-    return job, run or None, int(attempt), token, step or None, int(index) if index else None
+class Context(NamedTuple):
+    """What a task may know about itself."""
+
+    job_id: str
+    run_id: str | None
+    attempt: int
+    token: str
+    step: str | None
+    place: int | None
+    """In the list that a mapped step goes through."""
+    traceparent: str | None
 
 
-def context_bytes(job: str, run: str | None, attempt: int, token: str, step: str | None, index: int | None) -> bytes:
+def context_parts(data: bytes) -> Context:
+    """What `context_bytes` joined."""
+    job, run, attempt, token, step, trace, index = data.decode().split("\0")
+    return Context(job, run or None, int(attempt), token, step or None, int(index) if index else None, trace or None)
+
+
+def context_bytes(
+    job: str,
+    run: str | None,
+    attempt: int,
+    token: str,
+    step: str | None,
+    index: int | None,
+    traceparent: str | None = None,
+) -> bytes:
     """The context of a task in one piece, parted by zero bytes, which no name may hold."""
-    text = f"{job}\0{run or ''}\0{attempt}\0{token}\0{step or ''}\0{'' if index is None else index}"
+    place = "" if index is None else index
+    text = f"{job}\0{run or ''}\0{attempt}\0{token}\0{step or ''}\0{traceparent or ''}\0{place}"
     return text.encode("utf-8", "replace")
 
 
@@ -238,10 +266,10 @@ class ArrayContext:
     """The contexts of an array's elements, made from that of its job."""
 
     def __init__(self, data: bytes) -> None:
-        job, run, attempt, _, step, _ = data.decode().split("\0")
+        job, run, attempt, _, step, trace, _ = data.decode().split("\0")
         self._job = job
         self._between = f"\0{run}\0{attempt}\0"
-        self._step = step
+        self._step = f"{step}\0{trace}"
 
     def of_element(self, place: int, index: int | None) -> bytes:
         """An element is called, and known to others, by its own id."""

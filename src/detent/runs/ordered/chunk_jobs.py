@@ -108,7 +108,7 @@ class ChunkJobs:
 
     def _submission(self, chunk: Chunk) -> Submission | None:
         """The job of a chunk; None when it has one already, or nothing of it is to be computed."""
-        job_id = chunk_job_id(self._run_id, *chunk)
+        job_id = chunk_job_id(self._run_id, *chunk, self._backend.partitions)
         if not self._run.open_seqs(*chunk) or (
             chunk.first < self._known_below and self._backend.reader.job(job_id) is not None
         ):
@@ -118,7 +118,11 @@ class ChunkJobs:
         return chunk_submission(self._backend, self._inputs, self._items, self._run_id, part)
 
     def _confirm(self, chunk: Chunk, *, is_new: bool) -> Iterator[Action]:
-        opened = Open(chunk, chunk_job_id(self._run_id, *chunk)) if self._run.open_seqs(*chunk) else None
+        opened = (
+            Open(chunk, chunk_job_id(self._run_id, *chunk, self._backend.partitions))
+            if self._run.open_seqs(*chunk)
+            else None
+        )
         if opened is not None:
             self.opened[opened.job_id] = opened
         yield from self._run.dispatched(*chunk)
@@ -134,7 +138,7 @@ class ChunkJobs:
     def withdraw(self, first: int, last: int) -> None:
         """Cancel the jobs of chunks that lie behind a boundary."""
         ids = [
-            chunk_job_id(self._run_id, *chunk)
+            chunk_job_id(self._run_id, *chunk, self._backend.partitions)
             for chunk in chunks_between(self._inputs.config, first, last)
             if chunk.first >= first
         ]

@@ -53,7 +53,7 @@ def chunk_submission(
     )
     return backend.submission(
         order,
-        job_id=chunk_job_id(run_id, *chunk),
+        job_id=chunk_job_id(run_id, *chunk, backend.partitions),
         job_kind="seq",
         priority=PRIORITY_DEFAULT,
         key=None,

@@ -29,7 +29,7 @@ from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.jobs.work import SUCCEEDED, Result, WorkReport
 from detent.kernel import Command, Evidence, Finish, Record, Transition
 from detent.kernel.evidence import DISPATCH, REASON_DISPATCHED
-from detent.kernel.identity import lease_key
+from detent.kernel.identity import id_in_run, lease_key, name_in_run
 from detent.kernel.run import CANCELLED
 from detent.kernel.table import State
 from detent.owner.backend import Backend, commands_of, joined
@@ -87,7 +87,6 @@ class Notes:
         self._worker = worker
         self._label = label
         self._env_version = env_version
-        self._partition = backend.session.partition(run_id)
         self.stop = threading.Event()
 
     def write(self, name: str, said: JsonValue) -> bool:
@@ -95,7 +94,8 @@ class Notes:
 
         A note of this name that is there already stays as it is, and the answer is False; for a commit that is an error.
         """
-        backend, job_id = self._backend, f"{self._run_id}/{name}"
+        backend = self._backend
+        job_id = id_in_run(self._run_id, name, backend.partitions)
         step = name.partition("-")[0]
         order = Order(
             Call(kind="python", target=STATED, arguments=(name,)),
@@ -136,7 +136,7 @@ class Notes:
             Finish(0, job_id, lease_id, detail_digest=reported.digest),
         ]
         content = joined([submission.inline, reported.inline, inline])
-        ask = partial(backend.session.ask, commands, partition=self._partition, content=content)
+        ask = partial(backend.session.ask, commands, content=content)
         while True:
             answers = ask_again(ask, self.stop)
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
@@ -155,7 +155,7 @@ def notes_of(reader: StoreReader, run_id: str) -> Iterator[NoteName]:
 
 def note_name(run_id: str, job_id: str) -> NoteName | None:
     """What a job of an ordered run is a note about; None for one that computes."""
-    name = job_id.removeprefix(f"{run_id}/")
+    name = name_in_run(run_id, job_id)
     if name in {BEGIN, SUMMARY}:
         return NoteName(name)
     if name.startswith(f"{TAKEN}-"):
@@ -166,7 +166,7 @@ def note_name(run_id: str, job_id: str) -> NoteName | None:
 
 def note(backend: Backend, run_id: str, name: str) -> JsonValue:
     """What a note says; None when there is none, or it was erased."""
-    found = backend.report_of(f"{run_id}/{name}")
+    found = backend.report_of(id_in_run(run_id, name, backend.partitions))
     return None if found is None else backend.value(found[1])
 
 
@@ -192,9 +192,12 @@ class Requests:
         """Whether a record says that a request was written."""
         return record.kind == "submitted" and (record.job_id or "").startswith(self._prefix)
 
+    def _is_written(self, name: str) -> bool:
+        return self._backend.reader.job(id_in_run(self._run_id, name, self._backend.partitions)) is not None
+
     def take(self) -> Iterator[Request]:
         """Those that are new, in order. Looks one job up by its name, so it can be asked often."""
-        while self._backend.reader.job(f"{self._run_id}/{request_name(self._next)}") is not None:
+        while self._is_written(request_name(self._next)):
             said = note(self._backend, self._run_id, request_name(self._next))
             self._next += 1
             known = said if isinstance(said, dict) else {}  # Erased: that it was asked for is known all the same.

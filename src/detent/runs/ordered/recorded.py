@@ -19,6 +19,7 @@ from detent.canon import json_decode
 from detent.canon.late import dataclass
 from detent.errors import DetentError, HomeUntrusted
 from detent.kernel import Run
+from detent.kernel.identity import id_in_run
 from detent.ordered.actions import Snapshot
 from detent.owner.content import Content, open_value
 from detent.owner.place import LOCKS
@@ -73,7 +74,9 @@ def ordered_inputs(content: Content, run: Run) -> OrderedInputs | None:
 
 def is_step_of(reader: StoreReader, run: Run, began: OrderedInputs, run_id: str) -> bool:
     """Whether an ordered run is that of a step of this run, which began it or has taken it up."""
-    return began.step_of == run_id or reader.job(f"{run.run_id}/{taken_name(run_id)}") is not None
+    return (
+        began.step_of == run_id or reader.job(id_in_run(run.run_id, taken_name(run_id), reader.partitions)) is not None
+    )
 
 
 def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> RecordedOrdered | None:
@@ -91,13 +94,13 @@ def recorded_ordered(reader: StoreReader, content: Content, run: Run) -> Recorde
     committed = max(ends.values(), default=-1) + 1
     committed = committed if boundary is None else min(committed, boundary)
     last = max(ends, default=None)
-    said = None if last is None else _note(reader, content, f"{run.run_id}/{commit_name(last, ends[last])}")
-    summary = _note(reader, content, f"{run.run_id}/{SUMMARY}")
+    said = None if last is None else _note(reader, content, run.run_id, commit_name(last, ends[last]))
+    summary = _note(reader, content, run.run_id, SUMMARY)
     return RecordedOrdered(inputs, committed, boundary, len(ends), said, summary)
 
 
-def _note(reader: StoreReader, content: Content, job_id: str) -> dict[str, Any] | None:
-    row = reader.job(job_id)
+def _note(reader: StoreReader, content: Content, run_id: str, name: str) -> dict[str, Any] | None:
+    row = reader.job(id_in_run(run_id, name, reader.partitions))
     report = None if row is None else report_of(reader, content, row)
     data = None if report is None else value_of(content, report)
     value = None if data is None else json_decode(data)

@@ -99,7 +99,7 @@ def committed(backend: Backend, run_id: str, config: OrderedConfig, standing: St
 
 def envelopes_of(backend: Backend, run_id: str, chunk: Chunk) -> list[Envelope]:
     """How the items of an ended chunk ended, without their values."""
-    job_id = chunk_job_id(run_id, *chunk)
+    job_id = chunk_job_id(run_id, *chunk, backend.partitions)
     row = backend.reader.job(job_id)
     count = chunk.last - chunk.first + 1
     if row is None or row.state == State.CANCELED:
@@ -128,7 +128,7 @@ def envelopes(result: ChunkResult, size: int = 0) -> list[Envelope]:
 
 def values_of(backend: Backend, run_id: str, chunk: Chunk) -> dict[int, JsonValue]:
     """The stored values of an ended chunk's successes, by seq."""
-    found = backend.report_of(chunk_job_id(run_id, *chunk))
+    found = backend.report_of(chunk_job_id(run_id, *chunk, backend.partitions))
     data = None if found is None or not found[1].ok else backend.value_bytes(found[1])
     if data is None:
         return {}
@@ -155,7 +155,7 @@ def past_failures(backend: Backend, run_id: str, config: OrderedConfig, outcomes
     seq = outcomes.find(SeqState.TERMINAL_FAIL)
     while seq >= 0:
         chunk = chunk_of(seq, config.total, config.window_size, config.chunk_size)
-        job_id = chunk_job_id(run_id, *chunk)
+        job_id = chunk_job_id(run_id, *chunk, backend.partitions)
         found = backend.report_of(job_id)
         report = None if found is None else found[1]
         data = None if report is None or not report.ok else backend.value_bytes(report)
@@ -202,7 +202,7 @@ def end_run(backend: Backend, run_id: str, reason: str) -> bool:
                 Cancel(0, backend.tenant, row.job_id, CANCELLED_WITH_RUN) for row in rows if row.state not in TERMINAL
             ]
             commands = [*left, EndRun(0, run_id, run_status.CANCELLED)]
-            ask = partial(backend.session.ask, commands, partition=backend.session.partition(run_id), content=())
+            ask = partial(backend.session.ask, commands, content=())
             answer = ask_again(ask, threading.Event())[-1]
             if answer.refusal is None or answer.refusal.code != "RUN_NOT_DONE":
                 remove_snapshot(backend.home.path, run_id)

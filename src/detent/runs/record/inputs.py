@@ -34,6 +34,8 @@ __all__ = [
     "unfinished",
 ]
 RETRY_OF: Final = "retry_of"
+TRACEPARENT: Final = "traceparent"
+"""The trace that a run of a server belongs to: what the inputs say of it, and its jobs are given."""
 
 
 @dataclass(frozen=True, slots=True)

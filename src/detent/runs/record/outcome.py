@@ -120,20 +120,28 @@ def failure_of(
 def artifacts_of(
     reader: StoreReader, content: Content, files: ContentFiles, jobs: Mapping[str, Sequence[str]]
 ) -> Iterator[Artifact]:
-    """The files of a run's jobs, given by step, in that order."""
+    """The files of a run's jobs, given by step, in that order. A job is read once, however many steps took its result."""
+    found: dict[str, tuple[Artifact, ...]] = {}
     for step, job_ids in jobs.items():
         for job_id in job_ids:
-            row = reader.job(job_id)
-            last = None if row is None else reader.transition(job_id, row.transition_seq - 1)
-            if row is None or last is None or last.evidence is None:
-                continue
-            report = _report_of(content, last.evidence)
-            if report is None or not report.result.files:
-                continue
-            order = order_of(content, row)
-            for file in report.result.files:
-                path = _left_at(file.name, order) or str(files.path(file.digest))
-                yield Artifact(step, file.name, path, file.size_bytes, digest_text(file.digest))
+            if job_id not in found:
+                found[job_id] = tuple(_files_of(reader, content, files, step, job_id))
+            for one in found[job_id]:
+                yield one if one.step == step else Artifact(step, one.name, one.path, one.size_bytes, one.digest)
+
+
+def _files_of(reader: StoreReader, content: Content, files: ContentFiles, step: str, job_id: str) -> Iterator[Artifact]:
+    row = reader.job(job_id)
+    last = None if row is None else reader.transition(job_id, row.transition_seq - 1)
+    if row is None or last is None or last.evidence is None:
+        return
+    report = _report_of(content, last.evidence)
+    if report is None or not report.result.files:
+        return
+    order = order_of(content, row)
+    for file in report.result.files:
+        path = _left_at(file.name, order) or str(files.path(file.digest))
+        yield Artifact(step, file.name, path, file.size_bytes, digest_text(file.digest))
 
 
 def read_report(content: Content, digest: bytes) -> WorkReport | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -19,7 +19,7 @@ from detent.contract.references import FROM, PARAM
 from detent.errors import DetentError
 from detent.jobs.elements import element_id
 from detent.jobs.work import WorkReport
-from detent.kernel import Evidence, Job, Run
+from detent.kernel import Evidence, Job, Run, same_partition
 from detent.kernel import run as run_status
 from detent.kernel.run import CANCELLED_WITH_RUN
 from detent.kernel.table import State
@@ -39,6 +39,8 @@ from detent.workflow.context import ExecutionContext
 from detent.workflow.identity import uuid8
 from detent.workflow.walk import PlainPlan, plan_plain
 
+INPUTS_KEPT: Final = 8
+"""Runs whose inputs stay parsed; the largest has some ten megabytes."""
 GAP_MAX: Final = 1_000
 """Elements of a mapped step that may be missing, because they were never submitted, before those that are there."""
 REPORTS_READ_MAX: Final = 1_000
@@ -121,9 +123,15 @@ def inputs_of(content: Content, run: Run) -> RunInputs | None:
     """What a run was started with; None when that was erased, or when it was started by something else."""
     try:
         data = content.get(run.inputs_digest)
-        return None if data is None else parse_inputs(open_value(data), run.run_id)
+        return None if data is None else _parsed(data, run.run_id)
     except DetentError:
         return None
+
+
+@lru_cache(maxsize=INPUTS_KEPT)
+def _parsed(data: bytes, run_id: str) -> RunInputs:
+    """The inputs of a run. A page that is looked at asks for the same run again and again, and large contracts take seconds."""
+    return parse_inputs(open_value(data), run_id)
 
 
 def recorded_run(reader: StoreReader, content: Content, run: Run, live: Live | None = None) -> RecordedRun | None:
@@ -171,6 +179,7 @@ class _Reading:
     def __init__(self, reader: StoreReader, content: Content, run: Run, inputs: RunInputs, live: Live | None) -> None:
         self._live = live
         self._reader, self._content, self._run, self._inputs = reader, content, run, inputs
+        self._suits = same_partition(run.run_id, reader.partitions)
         self._times = Times.of(reader)
         self._rows = {row.job_id: row for row in reader.jobs(run_id=run.run_id)}
         self._reuses = Reuses(reader, run.run_id, partial(order_of, content))
@@ -193,7 +202,7 @@ class _Reading:
             binding = contract.bindings.get(step_id)
             if binding is None:
                 continue
-            one = StepRun(contract.keys[step_id], step, binding, action_id, priority)
+            one = StepRun(contract.keys[step_id], step, binding, action_id, priority, suits=self._suits)
             elements[step_id] = tuple(self._elements(one))
         views = {step_id: self._view(step_id, elements) for step_id in elements}
         self._fail_unopened(views, elements)
@@ -212,7 +221,9 @@ class _Reading:
 
     def _planned(self, failed: Mapping[UUID, str]) -> PlainPlan:
         contract = self._inputs.contract
-        context = ExecutionContext(operation_id=UUID(self._run.operation_id), reported_failures=failed)
+        context = ExecutionContext(
+            operation_id=UUID(self._run.operation_id), reported_failures=failed, suits=self._suits
+        )
         workflow_id = uuid8(digests_of(contract)[0])
         return plan_plain(contract.plain_steps, workflow_id, context, timeout_ms=contract.outline.timeout_ms)
 
@@ -360,6 +371,8 @@ class _Reading:
 
     def _settle(self, views: dict[UUID, StepView], elements: Mapping[UUID, tuple[RecordedElement, ...]]) -> None:
         """Give the steps without a job their state: the planner decides about the rest after a failure."""
+        if all(elements[step_id] or view.state == FAILED for step_id, view in views.items()):
+            return
         contract = self._inputs.contract
         failed = {step_id: view.message for step_id, view in views.items() if view.state == FAILED}
         planned = self._planned(failed)

@@ -16,7 +16,7 @@ from detent.canon import NotCanonical, decode, digest, digest_text, encode_trust
 from detent.errors import DetentError
 from detent.jobs.elements import ELEMENTS_MAX
 from detent.jobs.order import Order
-from detent.kernel import Run
+from detent.kernel import Run, same_partition
 from detent.kernel.history import RUN_REUSED, STEP_REUSED
 from detent.runs.record.step_run import array_job_id, element_job_id
 from detent.store.api import JobRow, StoreReader
@@ -41,17 +41,18 @@ class Taken(NamedTuple):
 class EarlierRun:
     """A run whose results were taken together: which of its jobs did which step."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, partitions: int) -> None:
         self.run_id = run.run_id
-        self._ids_of = ids_of(None, workflow_id_of(run.contract_digest), UUID(run.operation_id))
+        self._suits = same_partition(run.run_id, partitions)
+        self._ids_of = ids_of(None, workflow_id_of(run.contract_digest), UUID(run.operation_id), self._suits)
 
     def job_id(self, step_id: str, index: int | None) -> str:
         """The job that did a step, or an element of one, if it was the run's own."""
-        return element_job_id(self._ids_of(step_id)[0], index)
+        return element_job_id(self._ids_of(step_id)[0], index, self._suits)
 
     def array_id(self, step_id: str, first: int) -> str:
         """The job that did several elements of a step, by the first of them."""
-        return array_job_id(self._ids_of(step_id)[0], first)
+        return array_job_id(self._ids_of(step_id)[0], first, self._suits)
 
     def jobs_of(self, element_id: str) -> tuple[str, ...]:
         """The jobs that may have done an element as records call it: its own, or an array that begins with it."""
@@ -92,7 +93,7 @@ class Reuses:
         if row is None:
             return  # `verify` has more to say about it.
         try:
-            self._earlier = EarlierRun(Run.decode(row.body))
+            self._earlier = EarlierRun(Run.decode(row.body), self._reader.partitions)
             without = {job_id for element_id in excepted for job_id in self._earlier.jobs_of(element_id)}
         except (DetentError, ValueError):
             return

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from detent.canon import encode_trusted, sha256
@@ -21,6 +22,7 @@ from detent.contract.references import FROM, PARAM
 from detent.jobs.order import Call
 from detent.jobs.values import escaped, result_reference
 from detent.jobs.work import WorkReport
+from detent.kernel.identity import chosen
 from detent.reuse.ingredients import default_shell
 from detent.reuse.path_arguments import expanded, input_paths
 from detent.runs.record.view import Spans
@@ -33,6 +35,9 @@ ELEMENT_LABEL: Final = "element/v1"
 ARRAY_LABEL: Final = "array/v1"
 ELEMENTS_MAX: Final = 100_000
 """Elements of a mapped step."""
+
+Suits: TypeAlias = Callable[[str], bool] | None
+"""Which ids of jobs lie in the partition of a run; None where all do."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +103,8 @@ class StepRun:
     """When workers were at it, as far as attempts have ended."""
     tried: bool = False
     """An attempt at something of it has ended."""
+    suits: Suits = None
+    """Which ids of jobs lie in the partition of the run; None where all do."""
 
     def attempted(self, report: WorkReport, *, joined: bool = False) -> None:
         """An attempt at something of it has ended; of one that it joined, what came before it was submitted does not count."""
@@ -133,11 +140,11 @@ class StepRun:
 
     def job_id(self, index: int | None) -> str:
         """The job of the step, or of one of its elements: the same whenever the run is resumed (X-023, X-185)."""
-        return element_job_id(self.action_id, index)
+        return element_job_id(self.action_id, index, self.suits)
 
     def array_id(self, first: int) -> str:
         """The job of an array of elements, by the first of them: each element is in one array at most."""
-        return array_job_id(self.action_id, first)
+        return array_job_id(self.action_id, first, self.suits)
 
     def element_id(self, index: int | None) -> str:
         """What a record calls an element that took an earlier result."""
@@ -151,16 +158,21 @@ class StepRun:
         return None if result is None else result_reference(result)
 
 
-def element_job_id(action_id: UUID, index: int | None) -> str:
-    """The job of an action, or of one element of it."""
-    if index is None:
-        return str(action_id)
-    return str(uuid8(sha256(encode_trusted([ELEMENT_LABEL, str(action_id), index]))))
+def element_job_id(action_id: UUID, index: int | None, suits: Suits = None) -> str:
+    """The job of an action, or of one element of it; ``suits`` says which ids lie in the partition of the run, where not all do."""
+    return str(action_id) if index is None else _chosen_id([ELEMENT_LABEL, str(action_id), index], suits)
 
 
-def array_job_id(action_id: UUID, first: int) -> str:
+def array_job_id(action_id: UUID, first: int, suits: Suits = None) -> str:
     """The job of an array of elements of an action, by the first of them."""
-    return str(uuid8(sha256(encode_trusted([ARRAY_LABEL, str(action_id), first]))))
+    return _chosen_id([ARRAY_LABEL, str(action_id), first], suits)
+
+
+def _chosen_id(named: list[JsonValue], suits: Suits) -> str:
+    first = str(uuid8(sha256(encode_trusted(named))))
+    if suits is None or suits(first):
+        return first
+    return chosen((str(uuid8(sha256(encode_trusted([*named, number])))) for number in count(1)), suits)
 
 
 def list_fault(key: str, length: int | None) -> str | None:

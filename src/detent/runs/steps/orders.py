@@ -7,14 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from detent.canon.strict_json import JsonValue
-from detent.contract.model import memory_limit_of, retries_of, wall_limit_of
+from detent.contract.model import Binding, memory_limit_of, retries_of, wall_limit_of
 from detent.jobs.order import Call, ElementOrder, JobLimits, Order, Origin, Retries
 from detent.jobs.values import restored, results_named
 from detent.jobs.work import WorkReport
 from detent.owner.backend import Backend, Inline, Submission
 from detent.reuse.work_keys import WorkKey, WorkKeys
-from detent.runs.record.inputs import RunInputs
+from detent.runs.record.inputs import TRACEPARENT, RunInputs
 from detent.runs.record.step_run import Binder, Element, StepRun
+
+
+def asked_of(binding: Binding) -> JobLimits:
+    """What a step says about where its jobs run, and what they take there."""
+    return JobLimits(resources=binding.resources, pool=binding.pool, labels=binding.labels)
 
 
 def limits_of(step: StepRun, call: Call) -> JobLimits:
@@ -23,13 +28,13 @@ def limits_of(step: StepRun, call: Call) -> JobLimits:
     wall_ms, wall_by = wall_limit_of(step.step, step.binding, payload)
     memory_mb, memory_by = memory_limit_of(step.step, payload)
     retries = retries_of(step.step, step.binding)
-    return JobLimits(
+    return replace(
+        asked_of(step.binding),
         wall_ms=wall_ms,
         wall_by=wall_by,
         memory_mb=memory_mb,
         memory_by=memory_by,
         retries=Retries() if retries is None else Retries(*retries),
-        resources=step.binding.resources,
         policies=step.binding.policies,
     )
 
@@ -63,6 +68,8 @@ class Orders:
         self._run_id = run_id
         self._work_keys = work_keys
         self._salt = salt
+        traceparent = inputs.about.get(TRACEPARENT)
+        self._traceparent = traceparent if isinstance(traceparent, str) else None
         self._binder = Binder(
             inputs.params, {step.key: step for step in steps}, base=inputs.contract.base, load=self._load
         )
@@ -115,6 +122,7 @@ class Orders:
             again=element.again,
             ingredients=work_key.ingredients,
             action=step.action(),
+            traceparent=self._traceparent,
         )
         limits = work_key.limits or self._limits(step, work_key.call)
         return self._backend.submission(
@@ -135,7 +143,13 @@ class Orders:
             replace(key.call, arguments=(), keywords=_without(key.call.keywords, mapped)),
             self.label(step),
             key.limits or self._limits(step, key.call),
-            Origin(run_id=self._run_id, step=step.key, ingredients=ingredients, action=step.action()),
+            Origin(
+                run_id=self._run_id,
+                step=step.key,
+                ingredients=ingredients,
+                action=step.action(),
+                traceparent=self._traceparent,
+            ),
             tuple([_element_order(element, one, mapped) for element, one in elements]),
         )
         return self._backend.submission(

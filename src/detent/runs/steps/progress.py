@@ -76,7 +76,7 @@ class RunProgress:
         self.waiters = submitter.waiters
         """The elements that wait for jobs."""
         self._requests = Requests(backend, identity, submitter)
-        self.steps = steps_of(inputs, identity)
+        self.steps = steps_of(inputs, identity, backend.partitions)
         self.orders = Orders(backend, inputs, identity.run_id, work_keys, self.steps, options.salt)
         self._graph = RunGraph(inputs, identity, self.steps, self.orders.items, backend.now_ms)
         self._past = Past(backend, work_keys)

@@ -110,7 +110,7 @@ class ReuseNotes:
         run = self._source(notes)
         if run is None:
             return None
-        earlier = EarlierRun(run)
+        earlier = EarlierRun(run, self._backend.partitions)
         taken = {
             note.found.job_id: [note]
             for note in notes

@@ -33,6 +33,10 @@ class JobRequest:
     """Whether an earlier result, or equal work under way, may answer for it (X-190)."""
     requested_by: str | None = None
     """The principal on whose behalf a server submits it; None for work of the home's own user."""
+    salt: str | None = None
+    """Part of its key, beside what the process was started with."""
+    traceparent: str | None = None
+    """The trace that it belongs to."""
 
 
 def value_digests(backend: Backend) -> Callable[[str], bytes]:
@@ -93,6 +97,7 @@ class Calls:
             again=None if again is None else again.why or None,
             ingredients=work_key.ingredients,
             requested_by=request.requested_by,
+            traceparent=request.traceparent,
         )
         return Order(request.call, request.label, request.limits, origin)
 
@@ -108,5 +113,9 @@ class Calls:
 
     def _work_key(self, request: JobRequest) -> WorkKey:
         return self._keys.of(
-            request.call, self._value_digest, limits=request.limits, salt=self._options.salt, warns=request.reuse
+            request.call,
+            self._value_digest,
+            limits=request.limits,
+            salt=request.salt or self._options.salt,
+            warns=request.reuse,
         )

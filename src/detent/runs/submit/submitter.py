@@ -98,13 +98,12 @@ class Submitter(Generic[W]):
         self._run_id = run_id
         self.start = start
         """Starts the workers of this process, unless they are at work: before the first job is submitted or waited for."""
-        self._partition = 0 if run_id is None else backend.session.partition(run_id)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
         """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
-        ask = partial(self._backend.session.ask, commands, partition=self._partition, content=content)
+        ask = partial(self._backend.session.ask, commands, content=content)
         return ask_again(ask, self._stop)
 
     def cancel(self, job_ids: Sequence[str], reason_code: str = CANCELLED_WITH_RUN) -> None:
@@ -115,7 +114,7 @@ class Submitter(Generic[W]):
 
     def answers(self, submissions: Sequence[Submission], kept: Sequence[AnswerRow] = ()) -> Sequence[Answer]:
         """Have submissions decided; ``kept`` are remembered in the same commit, by their idempotency keys."""
-        return self._supervisor.submit(submissions, self._stop, partition=self._partition, answers=kept)
+        return self._supervisor.submit(submissions, self._stop, answers=kept)
 
     def submit(self, submissions: Sequence[Submission], *, repeated: bool = False) -> list[bool]:
         """Submit jobs; which of them are durable now: the queue had no room for the others (X-031).

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Final
 
 from detent.access.scopes import PUBLIC
 from detent.errors import CODES, RequestRefused
 from detent.serve.call import Answer, Call, Shape
+from detent.serve.routes.pages import HTML, page_answer
 from detent.serve.table import READING, Route
 from detent.version import __version__
 
@@ -62,7 +64,8 @@ async def _readyz(call: Call) -> Answer:
     free = usage.f_bavail * usage.f_frsize
     if free < FREE_BYTES_MIN:
         raise RequestRefused("the disk of the home is nearly full", code="NOT_READY")
-    if not os.access(home.ledger, os.W_OK):
+    ledger = home.ledger
+    if isinstance(ledger, Path) and not os.access(ledger, os.W_OK):
         raise RequestRefused("the ledger cannot be written", code="NOT_READY")
     if not session.linked:
         raise RequestRefused("no process owns the home right now", code="NOT_READY")
@@ -84,6 +87,8 @@ async def _problem(call: Call) -> Answer:
     entry = CODES.get(code)
     if entry is None or entry.http_status < 400:
         raise RequestRefused("no answer has this code", code="NOT_FOUND")
+    if call.media_type == HTML:
+        return page_answer()
     page = ProblemPage(
         code=code,
         title=entry.meaning,
@@ -97,6 +102,7 @@ async def _problem(call: Call) -> Answer:
 async def _metrics(call: Call) -> Answer:
     home = await asyncio.to_thread(call.serving.metrics.text, call.serving.session)
     call.serving.counters.workers((worker.state, worker.silent_seconds) for worker in call.serving.turns.fleet)
+    call.serving.counters.streams.set(call.serving.hub.streams)
     return Answer(home + call.serving.counters.exposition())
 
 
@@ -124,5 +130,14 @@ ROUTES: Final = (
         "GET", "/v1/version", _version, "Name the version and the ledger.", PUBLIC, ("HOME_INVALID",), {200: Version}
     ),
     Route("GET", "/v1/openapi.json", _openapi, "Describe every route in OpenAPI 3.1.", PUBLIC, (), etag=True),
-    Route("GET", "/problems/{code}", _problem, "Explain a code.", PUBLIC, ("NOT_FOUND",), {200: ProblemPage}),
+    Route(
+        "GET",
+        "/problems/{code}",
+        _problem,
+        "Explain a code: as a document, and as a page of the dashboard for browsers.",
+        PUBLIC,
+        ("NOT_FOUND",),
+        {200: ProblemPage},
+        also=(HTML,),
+    ),
 )

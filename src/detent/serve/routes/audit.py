@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from detent.access.changes import ADMIN
 from detent.access.cursor import read_cursor, write_cursor
+from detent.access.scopes import roles_hint
 from detent.canon import digest_text
 from detent.errors import InvalidInput, RequestRefused
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import LIMIT, ActionName, Cursor, Id, Limit
+from detent.serve.paging import LIMIT, ActionName, Cursor, Id, JobId, Limit, Moment, moment_ms
 from detent.serve.table import READING, Route
 from detent.serve.tenant_reader import SCANNED_MAX, Action
 
@@ -75,10 +76,11 @@ class AuditQuery(Shape):
 
     principal: Id | None = None
     action: ActionName | None = None
-    object: Id | None = None
-    since: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
-    """Milliseconds since 1970."""
-    until: Annotated[int, Field(ge=0, le=1 << 53)] | None = None
+    object: JobId | None = None
+    since: Moment | None = None
+    """Done then or later."""
+    until: Moment | None = None
+    """Done before."""
     server: bool = False
     """Whether to list what concerns the whole server instead of this workspace; needs server:admin."""
     limit: Limit = LIMIT
@@ -131,20 +133,21 @@ async def _read(call: Call) -> Answer:
 def _workspace(call: Call, server: bool) -> str | None:
     assert call.principal is not None
     if server and not call.principal.may(ADMIN):
-        raise RequestRefused(f"the credential lacks the scope {ADMIN}", code="FORBIDDEN")
+        raise RequestRefused(f"the credential lacks the scope {ADMIN}", code="FORBIDDEN", hint=roles_hint(ADMIN))
     return None if server else call.workspace
 
 
 def _wanted(query: AuditQuery) -> Any:
     """Whether an action passes the filters; `at_ms` comes with it."""
+    since_ms, until_ms = moment_ms(query.since), moment_ms(query.until)
 
     def wanted(body: dict[str, Any], at_ms: int) -> bool:
         return (
             (query.principal is None or body["principal_id"] == query.principal)
             and (query.action is None or body["action"] == query.action)
             and (query.object is None or body["object_id"] == query.object)
-            and (query.since is None or at_ms >= query.since)
-            and (query.until is None or at_ms < query.until)
+            and (since_ms is None or at_ms >= since_ms)
+            and (until_ms is None or at_ms < until_ms)
         )
 
     return wanted

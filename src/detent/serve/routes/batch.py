@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -12,9 +13,19 @@ from pydantic import Field
 from detent.access.problem import problem_of
 from detent.canon import digest
 from detent.errors import DetentError, error_of
+from detent.kernel.identity import chosen, same_partition
+from detent.owner.kept_answers import DECIDED
 from detent.owner.socket_messages import Answer as Decided
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.routes.submit import BODY_BYTES, SUBMITTING, JobAsked, insist_on_content, insist_on_scope, offer
+from detent.serve.routes.submit import (
+    BODY_BYTES,
+    SUBMITTING,
+    JobAsked,
+    insist_on_content,
+    insist_on_scope,
+    offer,
+    payer_of,
+)
 from detent.serve.submitting import Offered
 from detent.serve.table import READING, Route
 from detent.serve.writing import Writing
@@ -76,11 +87,14 @@ class _Batch:
                 self.faults[place] = exc
 
     def make(self) -> Writing:
-        """Prepare every job; on the writing thread."""
+        """Prepare every job; on the writing thread. All of them get ids of one partition, or of their sessions' partitions."""
+        beside: str | None = None
         for place, one in enumerate(self.asked.items):
             try:
                 if place not in self.faults:
-                    self.offered[place] = offer(self.call, one, self._id_of(place))
+                    job_id = self._id_of(place, payer_of(self.call, one) or beside)
+                    beside = beside or job_id
+                    self.offered[place] = offer(self.call, one, job_id)
             except DetentError as exc:
                 self.faults[place] = exc
         if self.asked.atomic and self.faults:
@@ -93,7 +107,7 @@ class _Batch:
     def decide(self, decided: Sequence[Decided]) -> None:
         """Take note of what was refused. Under a key, a job that is there already was submitted by an earlier try."""
         refused = [answer.refusal for answer in decided if answer.refusal is not None]
-        if refused and (self.asked.atomic or refused[0].code == "IDEMPOTENCY_KEYS_FULL"):
+        if refused and (self.asked.atomic or refused[0].code in {"IDEMPOTENCY_KEYS_FULL", DECIDED}):
             raise self.call.serving.hub.room.refusal_of(refused[0])
         new = [place for place, one in sorted(self.offered.items()) if one.submission is not None]
         for place, answer in zip(new, decided, strict=True):
@@ -118,12 +132,15 @@ class _Batch:
             return BatchItem(problem=BatchProblem.model_validate(_short(problem_of(self.faults[place]).document(""))))
         return BatchItem(job_id=one.job_id, status=one.status, deduplicated=one.deduplicated, created_at=one.created_at)
 
-    def _id_of(self, place: int) -> str | None:
-        """The id of a job under a key: the same for every try, so that none is submitted twice."""
-        once = self.call.once
+    def _id_of(self, place: int, beside: str | None) -> str:
+        """The id of a job. Under a key it is the same for every try, so that none is submitted twice."""
+        once, backend = self.call.once, self.call.serving.submitting.backend
         if once is None:
-            return None
-        return str(UUID(bytes=digest(BATCH_LABEL, once.scope + place.to_bytes(4, "big"))[:16], version=4))
+            return backend.new_job_id(beside)
+        named = once.scope + place.to_bytes(4, "big")
+        candidates = (named if not number else named + number.to_bytes(4, "big") for number in count())
+        ids = (str(UUID(bytes=digest(BATCH_LABEL, name)[:16], version=4)) for name in candidates)
+        return chosen(ids, None if beside is None else same_partition(beside, backend.partitions))
 
 
 async def post_batch(call: Call) -> Answer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from pydantic import Field, JsonValue
 
+from detent.errors import InvalidInput
+from detent.inspect.audit_child import ALL, NO_CONTENT, REPORTS
 from detent.serve.audit import operated
 from detent.serve.auditing import Verification, pieces
 from detent.serve.call import Answer, Call, Shape
@@ -18,6 +21,20 @@ BYTES: Final = "application/octet-stream"
 FINDINGS_MAX: Final = 200
 NEVER: Final = "never"
 LEDGER: Final = "ledger"
+
+
+class LedgerBundleQuery(Shape):
+    """What a bundle holds beside the records."""
+
+    reports: bool = True
+    """The executors' signed reports, with small results and the beginning of each output."""
+
+
+class RunBundleQuery(LedgerBundleQuery):
+    """The same for a run."""
+
+    content: bool = False
+    """Payloads, results and all other content that its records refer to; the reports are among it."""
 
 
 class VerifyFinding(Shape):
@@ -55,16 +72,23 @@ class Verified(Shape):
 
 async def _run_bundle(call: Call) -> Answer:
     run_id = await _own_run(call)
-    return await _bundle(call, run_id)
+    query: RunBundleQuery = call.query
+    if query.content and not query.reports:
+        raise InvalidInput(
+            "content includes the reports: ask for content, or leave the reports out",
+            code="VALIDATION_ERROR",
+            details={"errors": [{"path": "query.reports", "message": "content includes the reports"}]},
+        )
+    return await _bundle(call, run_id, ALL if query.content else REPORTS if query.reports else NO_CONTENT)
 
 
 async def _ledger_bundle(call: Call) -> Answer:
-    return await _bundle(call, None)
+    return await _bundle(call, None, REPORTS if call.query.reports else NO_CONTENT)
 
 
-async def _bundle(call: Call, run_id: str | None) -> Answer:
+async def _bundle(call: Call, run_id: str | None, held: str) -> Answer:
     """Write a bundle, record who takes it away, and send it."""
-    made = await call.serving.auditing.bundle(call.workspace, run_id)
+    made = await call.serving.auditing.bundle(call.workspace, run_id, held)
     try:
         record = operated(call, "export", LEDGER if run_id is None else "run", run_id or LEDGER)
         await call.write(lambda: Writing(commands=[record]))
@@ -73,6 +97,7 @@ async def _bundle(call: Call, run_id: str | None) -> Answer:
         raise
     headers = {
         "detent-root": made.root,
+        "detent-counts": json.dumps(made.counts),
         "content-length": str(made.size_bytes),
         "content-disposition": f'attachment; filename="{run_id or LEDGER}.detent"',
     }
@@ -147,10 +172,11 @@ ROUTES: Final = (
         "GET",
         "/v1/runs/{run_id}/bundle",
         _run_bundle,
-        "Export a run as a file that anyone can verify offline; `Detent-Root` has the root to verify it against.",
+        "Export a run as a file that anyone can verify offline; `Detent-Root` has the root to verify it against, `Detent-Counts` what it holds.",
         "ledger:export",
         (*_OF_RUN, *_EXPORTS),
         {200: None},
+        query=RunBundleQuery,
         media_type=BYTES,
         audited=True,
         action="export",
@@ -184,6 +210,7 @@ ROUTES: Final = (
         "server:audit",
         ("NOT_READY", *READING, *_EXPORTS),
         {200: None},
+        query=LedgerBundleQuery,
         media_type=BYTES,
         audited=True,
         action="export",

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from detent.access.headers import path_part
 from detent.errors import DetentError, InvalidInput, Refused, RequestRefused, error_of
 from detent.jobs.elements import split_element_id
 from detent.kernel import Cancel, Command
@@ -155,7 +156,7 @@ async def cancel_jobs(call: Call) -> Answer:
 async def retry_job(call: Call) -> Answer:
     """Submit the work of an ended job again, as a new job that names it."""
     assert call.principal is not None
-    asker = Asker(call.workspace, call.principal.principal_id)
+    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent)
     name = call.path["job_id"]
     view, element = await call.read(partial(_job_or_element, workspace=call.workspace, name=name))
     if view.job.state in OPEN:
@@ -166,7 +167,9 @@ async def retry_job(call: Call) -> Answer:
 
     def make() -> Writing:
         one = call.serving.submitting.again(asker, view.job.job_id, element)
-        answer = Answer(taken(one).model_dump_json().encode(), 202, headers={"location": f"/v1/jobs/{one.job_id}"})
+        answer = Answer(
+            taken(one).model_dump_json().encode(), 202, headers={"location": f"/v1/jobs/{path_part(one.job_id)}"}
+        )
         made.append((one, answer))
         kept = [] if call.once is None else [call.once.row(answer, [one.job_id])]
         record = operated(call, "job.retry", "job", name, parameters={"job_id": one.job_id})
@@ -292,7 +295,9 @@ def _conflict(refusal: Refused) -> DetentError:
 
 
 def _moved_on(job_id: str, state: str = "over") -> RequestRefused:
-    return RequestRefused(f"job {job_id} has ended: {state}", code="CONFLICT", hint=f"GET /v1/jobs/{job_id} shows it")
+    return RequestRefused(
+        f"job {job_id} has ended: {state}", code="CONFLICT", hint=f"GET /v1/jobs/{path_part(job_id)} shows it"
+    )
 
 
 ROUTES: Final = (

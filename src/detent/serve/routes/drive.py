@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue
 
@@ -14,6 +14,7 @@ from detent.serve.audit import operated
 from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.routes.change import not_own
 from detent.serve.routes.runs import RunSummary, summary
+from detent.serve.routes.submit import SALT_CHARS_MAX
 from detent.serve.routes.uploads import DIGEST_PATTERN
 from detent.serve.table import READING, Route
 from detent.serve.waiting import Wait, until_ended
@@ -36,6 +37,12 @@ class Options(Shape):
     """Also reuse failures."""
     max_parallel: Annotated[int, Field(ge=1, le=PARALLEL_MAX)] | None = None
     """How many jobs of the run may be under way at once."""
+    salt: Annotated[str, Field(min_length=1, max_length=SALT_CHARS_MAX)] | None = None
+    """Part of every key: only results under the same salt are reused."""
+
+    def asked(self) -> dict[str, Any]:
+        """What was asked for beside the defaults."""
+        return {name: value for name, value in self.model_dump().items() if value}
 
 
 class TreeEntry(Shape):
@@ -188,6 +195,16 @@ def _once(call: Call) -> bytes | None:
 
 async def _start(call: Call) -> Answer:
     body: NewRun = call.body
+    looked = await looked_at(call, body)
+    options = body.options.asked()
+    run_id = await call.serving.driving.start(
+        call.workspace, _principal(call), looked, options, once=_once(call), traceparent=call.traceparent
+    )
+    return await _started(call, run_id, None)
+
+
+async def looked_at(call: Call, body: NewRun) -> dict[str, Any]:
+    """A contract as the checker found it, with its parameters; refuses one that names files which this workspace has not."""
     driving = call.serving.driving
     if isinstance(body.contract, TreeEntry):
         text, place = await _from_tree(call, body.contract)
@@ -196,9 +213,7 @@ async def _start(call: Call) -> Answer:
         looked = await driving.look("bind", call.workspace, body.contract, params=body.params)
     named = [parse_digest(digest) for digest in looked["files"]]
     await call.serving.uploads.insist_on_known(call.workspace, named, "body.contract")
-    options = {name: value for name, value in body.options.model_dump().items() if value}
-    run_id = await driving.start(call.workspace, _principal(call), looked, options, once=_once(call))
-    return await _started(call, run_id, None)
+    return looked
 
 
 async def _from_tree(call: Call, named: TreeEntry) -> tuple[str, dict[str, str]]:
@@ -273,7 +288,7 @@ async def _retry(call: Call) -> Answer:
         return operated(call, "run.retry", "run", run_id, parameters={"run_id": retry})
 
     retried = await call.serving.driving.retry(
-        call.workspace, _principal(call), run_id, view.row.name, behind, _once(call)
+        call.workspace, _principal(call), run_id, view.row.name, behind, _once(call), call.traceparent
     )
     return await _started(call, retried, run_id)
 
@@ -286,7 +301,7 @@ async def _check(call: Call) -> Answer:
         ok=said["ok"],
         name=said.get("name"),
         steps=said.get("steps"),
-        scheduled=said.get("scheduled"),
+        scheduled=said["schedule"] is not None if said["ok"] else None,
         findings=findings,
         findings_total=said.get("findings_total", 0),
     )
@@ -300,8 +315,10 @@ async def _plan(call: Call) -> Answer:
     return Answer(ContractPlan.model_validate(said))
 
 
-_LOOKING: Final = ("CONTRACT_INVALID", "CONTRACT_TOO_COSTLY", "INVALID_PARAMS", "POLICY_UNKNOWN", *READING)
-_DRIVING: Final = ("NOT_READY", "NO_FEASIBLE_POOL", "OUTCOME_UNKNOWN")
+LOOKING: Final = ("CONTRACT_INVALID", "CONTRACT_TOO_COSTLY", "INVALID_PARAMS", "POLICY_UNKNOWN", *READING)
+DRIVING: Final = ("NOT_READY", "NO_FEASIBLE_POOL", "OUTCOME_UNKNOWN")
+NAMING: Final = ("TREE_INVALID", "CONTENT_UNKNOWN", "CONTENT_GONE", "NOT_STRICT_JSON")
+"""The codes of a contract that is given as a text, or in a source tree."""
 ROUTES: Final = (
     Route(
         "POST",
@@ -309,7 +326,7 @@ ROUTES: Final = (
         _start,
         "Start a run of a contract; the server drives it to its end.",
         "runs:write",
-        (*_LOOKING, *_DRIVING, "TREE_INVALID", "CONTENT_UNKNOWN", "CONTENT_GONE", "NOT_STRICT_JSON"),
+        (*LOOKING, *DRIVING, *NAMING),
         {202: StartedRun},
         query=StartQuery,
         body=NewRun,
@@ -334,7 +351,7 @@ ROUTES: Final = (
         _retry,
         "Run again what did not succeed of a run, as a new run.",
         "runs:write",
-        ("UNKNOWN_RUN", "CONFLICT", "INVALID_PARAMS", *_DRIVING, *READING),
+        ("UNKNOWN_RUN", "CONFLICT", "INVALID_PARAMS", *DRIVING, *READING),
         {202: StartedRun},
         query=StartQuery,
         body=NoBody,
@@ -359,7 +376,7 @@ ROUTES: Final = (
         _check,
         "Check a contract; nothing of it is imported or run.",
         "runs:read",
-        _LOOKING,
+        LOOKING,
         {200: CheckedContract},
         body=ContractToCheck,
         body_bytes_max=BODY_BYTES_MAX,
@@ -370,7 +387,7 @@ ROUTES: Final = (
         _plan,
         "Plan a contract: what a run would do with each step now.",
         "runs:read",
-        _LOOKING,
+        LOOKING,
         {200: ContractPlan},
         body=ContractToPlan,
         body_bytes_max=BODY_BYTES_MAX,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
 
+from detent.access.scopes import roles_hint
 from detent.errors import InvalidInput, RequestRefused
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.serving import Serving
@@ -16,7 +18,9 @@ from detent.serve.table import READING, Route
 from detent.words.states import word_of
 
 TOPICS_MAX: Final = 50
-_TOPIC: Final = re.compile(r"jobs|runs|queue|workers|audit|(?:job|run|log|session):[A-Za-z0-9._:-]{1,200}")
+ABSENT: Final = frozenset({"silent", "never", "retired"})
+"""The states of workers elsewhere that take no job now."""
+_TOPIC: Final = re.compile(r"jobs|runs|queue|workers|audit|(?:job|run|log|session):[A-Za-z0-9._:~/-]{1,200}")
 _SCOPES: Final = {
     "run": "runs:read",
     "runs": "runs:read",
@@ -52,7 +56,20 @@ class QueuePool(Shape):
     pool: str
     """Empty for the pool of workers that are not registered as replicas."""
     waiting: int
+    oldest_at: str | None
+    """Since when the job waits that has waited longest of those that go next in their classes; null when none waits."""
     classes: list[QueueClass]
+
+
+class QueuePlace(Shape):
+    """Where a waiting job of this workspace stands."""
+
+    job_id: str
+    pool: str
+    priority: int
+    place: int
+    """Among all that wait for its pool (and its partition, where the home has several); 1 goes next."""
+    queued_at: str
 
 
 class Queue(Shape):
@@ -60,7 +77,15 @@ class Queue(Shape):
 
     waiting: int
     capacity: int
+    rejected_per_minute: int
+    """Jobs of any workspace that were refused for want of room in the last minute."""
+    slots: int
+    """Jobs that the workers elsewhere can have at once, of all that are not silent."""
+    slots_busy: int
+    """How many of them they have."""
     pools: list[QueuePool]
+    own: list[QueuePlace]
+    """The first 50 waiting jobs of this workspace; empty in events, and while more than 10,000 jobs wait for their pool."""
 
 
 class EventsQuery(Shape):
@@ -87,16 +112,21 @@ async def _counts(call: Call) -> Answer:
 
 
 async def _queue(call: Call) -> Answer:
-    return Answer(await queue_of(call.serving))
+    return Answer(await queue_of(call.serving, call.workspace))
 
 
-async def queue_of(serving: Serving) -> Queue:
-    """What waits now."""
-    found = await asyncio.to_thread(serving.metrics.queues, serving.session)
+async def queue_of(serving: Serving, workspace: str | None = None) -> Queue:
+    """What waits now, and where jobs of a workspace stand."""
+    found = await asyncio.to_thread(serving.metrics.queues, serving.session, workspace)
+    moments: dict[int, str] = await serving.readers.read(
+        lambda reader: reader.moments({*found.oldest.values(), *(one.queued_tick for one in found.own)})
+    )
+    present = [worker for worker in serving.turns.fleet if worker.state not in ABSENT]
     pools = [
         QueuePool(
             pool=pool,
             waiting=sum(depths.values()),
+            oldest_at=moments[found.oldest[pool]] if pool in found.oldest else None,
             classes=[
                 QueueClass(priority=priority, waiting=depth, capacity=found.capacity_per_class[priority])
                 for priority, depth in sorted(depths.items(), reverse=True)
@@ -104,7 +134,24 @@ async def queue_of(serving: Serving) -> Queue:
         )
         for pool, depths in sorted(found.depths.items())
     ]
-    return Queue(waiting=sum(pool.waiting for pool in pools), capacity=found.capacity_total, pools=pools)
+    return Queue(
+        waiting=sum(pool.waiting for pool in pools),
+        capacity=found.capacity_total,
+        rejected_per_minute=serving.counters.rejected.in_last_minute(time.monotonic()),
+        slots=sum(worker.slots for worker in present),
+        slots_busy=sum(len(worker.leases) for worker in present),
+        pools=pools,
+        own=[
+            QueuePlace(
+                job_id=one.job_id,
+                pool=one.pool,
+                priority=one.priority,
+                place=one.place,
+                queued_at=moments[one.queued_tick],
+            )
+            for one in found.own
+        ],
+    )
 
 
 async def _events(call: Call) -> Answer:
@@ -151,7 +198,7 @@ async def _topics(call: Call, written: Sequence[str], path: str) -> frozenset[st
     for topic in sorted(topics):
         scope = _SCOPES.get(topic.partition(":")[0])
         if scope is not None and not call.principal.may(scope):
-            raise RequestRefused(f"the credential lacks the scope {scope}", code="FORBIDDEN")
+            raise RequestRefused(f"the credential lacks the scope {scope}", code="FORBIDDEN", hint=roles_hint(scope))
     named = [topic.partition(":") for topic in sorted(topics) if ":" in topic]
     jobs = list({name for kind, _, name in named if kind in {"job", "log"}})
     if len(await call.read(lambda reader: reader.jobs_of(call.workspace, jobs))) < len(jobs):

@@ -13,6 +13,7 @@ from detent.errors import InvalidInput
 from detent.inspect.logs import AttemptLog
 from detent.jobs.platform_order import requested_by
 from detent.jobs.status import project_job
+from detent.jobs.work import Usage
 from detent.owner.views import JobView
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.listing import JobFilter, Place
@@ -21,6 +22,7 @@ from detent.serve.paging import (
     NDJSON,
     Cursor,
     Id,
+    JobId,
     JobState,
     Limit,
     Moment,
@@ -138,13 +140,25 @@ class JobsPage(Shape):
 class JobIds(Shape):
     """The jobs that are asked about."""
 
-    job_ids: Annotated[list[Id], Field(min_length=1, max_length=IDS_MAX)]
+    job_ids: Annotated[list[JobId], Field(min_length=1, max_length=IDS_MAX)]
 
 
 class JobsFound(Shape):
     """Those that exist in this workspace, in the order asked."""
 
     items: list[JobSummary]
+
+
+class AttemptUsage(Shape):
+    """What an attempt used, as its report says."""
+
+    cpu_ms: int
+    memory_bytes_peak: int
+    io_bytes_read: int
+    io_bytes_written: int
+    gpu_ms: int | None
+    unmeasured: list[str]
+    """The amounts that could not be measured where it ran; they are 0 for that reason alone."""
 
 
 class Attempt(Shape):
@@ -156,11 +170,18 @@ class Attempt(Shape):
     reason_code: str | None
     report: str | None
     """`here`, `erased`, `absent` or `damaged`; null when none was made."""
+    report_digest: str | None
+    """That of the signed report, which the record of the attempt's end names."""
+    signer: str | None
+    """The id of the key that signed the report, in hexadecimal; null when the report is not here."""
     worker: str | None
+    lease_id: str | None
+    """The lease under which it ran, in hexadecimal."""
     started_at: str | None
     finished_at: str | None
     waited_ms: int | None
     ran_ms: int | None
+    usage: AttemptUsage | None
     stdout_bytes: int
     stderr_bytes: int
 
@@ -209,6 +230,11 @@ class JobExplanation(Shape):
     resources: JsonValue
     limits: JsonValue
     ledger: JsonValue
+
+
+def summary_of(view: JobView) -> JobSummary:
+    """What lists show of a job, as a document."""
+    return JobSummary.model_validate(summary(view))
 
 
 def summary(view: JobView) -> dict[str, object]:
@@ -279,21 +305,22 @@ async def _list(call: Call) -> Answer:
         *(moment_ms(query.since), moment_ms(query.until)),
     )
     wanted.insist_on_index()
+    shown = call.serving.shown_jobs.of
 
     async def page(at: Place | None, limit: int) -> tuple[list[JobView], Place | None]:
         return await call.read(lambda reader: reader.jobs(call.workspace, wanted, at, limit))
 
     if call.media_type == NDJSON:
-        return whole_listing(page, place, lambda view: JobSummary.model_validate(summary(view)))
+        return whole_listing(page, place, shown)
     found, behind = await page(place, query.limit)
     following = None if behind is None else write_cursor("/v1/jobs", filters, behind)
-    return Answer(JobsPage.model_validate({"items": [summary(view) for view in found], "next": following}))
+    return Answer(JobsPage.model_construct(items=[shown(view) for view in found], next=following))
 
 
 async def _some(call: Call) -> Answer:
     body: JobIds = call.body
     found = await call.read(lambda reader: reader.jobs_of(call.workspace, body.job_ids))
-    return Answer(JobsFound.model_validate({"items": [summary(view) for view in found]}))
+    return Answer(JobsFound.model_construct(items=[call.serving.shown_jobs.of(view) for view in found]))
 
 
 async def _one(call: Call) -> Answer:
@@ -337,13 +364,28 @@ def _attempt(one: AttemptLog) -> Attempt:
         status=None if one.status is None else word_of(one.status),
         reason_code=one.reason_code,
         report=one.fate,
+        report_digest=None if one.report_digest is None else digest_text(one.report_digest),
+        signer=None if one.signer is None else one.signer.hex(),
         worker=one.worker or None,
+        lease_id=None if one.lease_id is None else one.lease_id.hex(),
         started_at=None if one.started_ms is None else tick_to_iso(one.started_ms, 1, 0),
         finished_at=None if one.finished_ms is None else tick_to_iso(one.finished_ms, 1, 0),
         waited_ms=one.waited_ms,
         ran_ms=one.ran_ms,
+        usage=None if one.usage is None else _usage(one.usage),
         stdout_bytes=len(one.stdout.data),
         stderr_bytes=len(one.stderr.data),
+    )
+
+
+def _usage(used: Usage) -> AttemptUsage:
+    return AttemptUsage(
+        cpu_ms=used.cpu_ms,
+        memory_bytes_peak=used.memory_bytes_peak,
+        io_bytes_read=used.io_bytes_read,
+        io_bytes_written=used.io_bytes_written,
+        gpu_ms=used.gpu_ms,
+        unmeasured=list(used.unmeasured),
     )
 
 

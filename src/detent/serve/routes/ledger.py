@@ -1,4 +1,8 @@
-"""The ledger's own proofs, so that anyone with a key can keep heads and check that the history only grows."""
+"""The ledger's own proofs, so that anyone with a key can keep heads and check that the history only grows.
+
+Heads and their consistency are for every valid key: a history that only few can hold a server to is held to by few. They tell how many
+batches there are and nothing about what is in them, as the ids of events do.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from detent.access.headers import weak_tag
+from detent.access.scopes import ANY
 from detent.canon import digest_text
 from detent.errors import InvalidInput
 from detent.serve.call import Answer, Call, Shape
@@ -94,7 +99,7 @@ async def _proof(call: Call) -> Answer:
         size=found.size,
         root=digest_text(found.root),
         leaf=digest_text(found.leaf),
-        path=_hashes(found.path),
+        path=hashes(found.path),
     )
     return Answer(shown, tag=weak_tag(shown))
 
@@ -110,12 +115,13 @@ async def _consistency(call: Call) -> Answer:
         to_size=query.to_size,
         from_root=digest_text(found.first_root),
         to_root=digest_text(found.second_root),
-        path=_hashes(found.path),
+        path=hashes(found.path),
     )
     return Answer(shown, tag=weak_tag(shown))
 
 
-def _hashes(path: list[bytes]) -> list[str]:
+def hashes(path: list[bytes]) -> list[str]:
+    """The hashes of a proof as they are sent."""
     return [b64encode(one).decode() for one in path]
 
 
@@ -126,7 +132,7 @@ ROUTES: Final = (
         "/v1/ledger/head",
         _head,
         "Read where the ledger stands, with its newest signed tree head.",
-        "ledger:read",
+        ANY,
         _OWN,
         {200: Head},
         query=HeadQuery,
@@ -148,7 +154,7 @@ ROUTES: Final = (
         "/v1/ledger/consistency",
         _consistency,
         "Prove that the ledger has only grown between two sizes.",
-        "ledger:read",
+        ANY,
         _OWN,
         {200: ConsistencyProof},
         query=ConsistencyQuery,

@@ -102,7 +102,7 @@ async def _login(call: Call) -> Answer:
     assert known is not None
     command = operated(call.acting_as(known), "login", "session", known.principal.credential_id, outcome_code="OK")
     await access.commit(call.serving.hub, command)
-    headers = {"set-cookie": set_cookie(value, secure=caller.secure)}
+    headers = {"set-cookie": set_cookie(value, caller.header(b"host"), secure=caller.secure)}
     return Answer(LoggedIn(principal=known.principal.principal_id, csrf=known.csrf or ""), 201, headers=headers)
 
 
@@ -135,7 +135,8 @@ async def _logout(call: Call) -> Answer:
     await access.commit(call.serving.hub, command)
     access.authenticator.sessions.end(known.session)
     access.open.judge()
-    return Answer(None, 204, headers={"set-cookie": set_cookie("", secure=caller.secure), "clear-site-data": '"cache"'})
+    ended = set_cookie("", caller.header(b"host"), secure=caller.secure)
+    return Answer(None, 204, headers={"set-cookie": ended, "clear-site-data": '"cache"'})
 
 
 def _not_good() -> Refusal:

@@ -1,7 +1,13 @@
-"""The pages of the server, and the files that they load: all from the package, none from elsewhere."""
+"""The dashboard: one page for every address that people open, and the files that it loads. All of it comes from the package.
+
+The page is built from `web/` and committed (docs/decisions/0036). It is the same for everyone: what it shows it asks the public API
+for, with the credential of the browser. Built files have the digest of their content in their names, so browsers keep them for ever.
+"""
 
 from __future__ import annotations
 
+import gzip
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -13,24 +19,51 @@ from detent.serve.call import Answer, Call
 from detent.serve.security import PAGE_POLICY
 from detent.serve.table import Route
 
+HTML: Final = "text/html"
 _TYPES: Final = {
-    "login.js": "text/javascript; charset=utf-8",
-    "login.css": "text/css; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
 }
-HTML: Final = "text/html; charset=utf-8"
+_BUILT: Final = re.compile(r"[a-z]+-[0-9a-f]{10}\.(css|js|svg)")
+_FOR_EVER: Final = "public, max-age=31536000, immutable"
+PATHS: Final = (
+    "/",
+    "/login",
+    "/w/{workspace}",
+    "/w/{workspace}/{page}",
+    "/w/{workspace}/{page}/{name}",
+    "/w/{workspace}/{page}/{name}/{other}",
+)
+"""The addresses of the dashboard. The page itself says so where it has nothing to show."""
 
 
-async def _login(_call: Call) -> Answer:
-    data = _file("login.html")
-    return Answer(data, tag=weak_tag(data), headers={"content-security-policy": PAGE_POLICY}, media_type=HTML)
+def page_answer() -> Answer:
+    """The page that shows whatever its address names."""
+    data = _file("index.html")
+    headers = {"content-security-policy": PAGE_POLICY}
+    return Answer(data, tag=weak_tag(data), headers=headers, media_type=f"{HTML}; charset=utf-8")
+
+
+async def _page(_call: Call) -> Answer:
+    return page_answer()
 
 
 async def _static(call: Call) -> Answer:
     name = call.path["name"]
-    if name not in _TYPES:
+    found = _BUILT.fullmatch(name)
+    if found is None or name not in _names():
         raise InvalidInput("there is no such file", code="NOT_FOUND")
-    data = _file(name)
-    return Answer(data, tag=weak_tag(data), media_type=_TYPES[name])
+    headers = {"cache-control": _FOR_EVER, "vary": "accept-encoding"}
+    packed = "gzip" in (call.head.header(b"accept-encoding") or "")
+    if packed:
+        headers["content-encoding"] = "gzip"
+    return Answer(_packed(name) if packed else _file(name), headers=headers, media_type=_TYPES[found[1]])
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(one.name for one in files("detent.serve").joinpath("static").iterdir())
 
 
 @cache
@@ -38,25 +71,23 @@ def _file(name: str) -> bytes:
     return files("detent.serve").joinpath("static", name).read_bytes()
 
 
+@cache
+def _packed(name: str) -> bytes:
+    return gzip.compress(_file(name), mtime=0)
+
+
 ROUTES: Final = (
-    Route(
-        "GET",
-        "/login",
-        _login,
-        "Show the page that begins a browser session.",
-        PUBLIC,
-        (),
-        media_type="text/html",
-        etag=True,
+    *(
+        Route("GET", path, _page, "Show the dashboard.", PUBLIC, (), media_type=HTML, page=True, etag=True)
+        for path in PATHS
     ),
     Route(
         "GET",
         "/static/{name}",
         _static,
-        "Read a file that a page loads.",
+        "Read a file that the dashboard loads.",
         PUBLIC,
         ("NOT_FOUND",),
         media_type="*/*",
-        etag=True,
     ),
 )

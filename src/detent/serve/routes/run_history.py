@@ -6,11 +6,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from detent.access.cursor import read_cursor, write_cursor
 from detent.access.headers import weak_tag
 from detent.errors import InvalidInput
 from detent.kernel.run import RUNNING
 from detent.serve.call import Answer, Call, Shape
-from detent.serve.paging import Position
+from detent.serve.paging import LIMIT, Cursor, Limit, Position
+from detent.serve.records import LedgerRecord, record_of
 from detent.serve.table import READING, Route
 
 
@@ -38,6 +40,21 @@ class TimelineQuery(Shape):
 
     since: Position | None = None
     """Only the jobs that have changed behind this position: of an earlier answer, or the id of an event."""
+
+
+class RecordsQuery(Shape):
+    """How many records, and where to go on."""
+
+    limit: Limit = LIMIT
+    cursor: Cursor | None = None
+
+
+class RunRecords(Shape):
+    """Records of a run on the ledger, in the order of partition and position: its own, and the submissions of its jobs."""
+
+    items: list[LedgerRecord]
+    next: str | None
+    """The cursor of the following page; null on the last one."""
 
 
 class Changed(Shape):
@@ -96,6 +113,20 @@ async def _timeline(call: Call) -> Answer:
     return Answer(Timeline.model_validate(columns), tag=tag)
 
 
+async def _records(call: Call) -> Answer:
+    query: RecordsQuery = call.query
+    run_id, behind = call.path["run_id"], (-1, -1)
+    filters = {"run": run_id}
+    if query.cursor is not None:
+        partition, position = read_cursor(query.cursor, "/v1/runs/records", filters, (int, int))
+        behind = (int(partition), int(position))
+    found = await call.read(lambda reader: reader.run_records(call.workspace, run_id, behind, query.limit + 1))
+    shown = [record_of(one) for one in found[: query.limit]]
+    more = len(found) > len(shown)
+    following = write_cursor("/v1/runs/records", filters, (shown[-1].partition, shown[-1].position)) if more else None
+    return Answer(RunRecords(items=shown, next=following))
+
+
 async def _diff(call: Call) -> Answer:
     first, second = call.path["run_id"], call.path["other_id"]
     told = await call.read(lambda reader: reader.difference(call.workspace, first, second))
@@ -119,11 +150,22 @@ ROUTES: Final = (
     ),
     Route(
         "GET",
+        "/v1/runs/{run_id}/records",
+        _records,
+        "List a run's records on the ledger: its own, and the submissions of its jobs.",
+        "runs:read",
+        ("UNKNOWN_RUN", *READING),
+        {200: RunRecords},
+        query=RecordsQuery,
+        pages=True,
+    ),
+    Route(
+        "GET",
         "/v1/runs/{run_id}/diff/{other_id}",
         _diff,
         "Compare two runs: parameters, steps, what their work was made of, and results.",
         "runs:read",
-        _OWN,
+        (*_OWN, "NO_STEPS"),
         {200: RunDifference},
     ),
 )

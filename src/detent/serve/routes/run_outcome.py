@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -10,6 +11,7 @@ from pydantic import JsonValue
 from detent.access.headers import weak_tag
 from detent.errors import InvalidInput
 from detent.kernel.run import RUNNING
+from detent.runs.record.recorded_outcome import RecordedOutcome
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.table import READING, Route
 
@@ -57,13 +59,18 @@ class RunOutcome(Shape):
 
 async def _outcome(call: Call) -> Answer:
     run_id = call.path["run_id"]
-    view, found = await call.read(lambda reader: reader.outcome(call.workspace, run_id))
-    if found is None:
+    view, shown = await call.read(lambda reader: reader.outcome(call.workspace, run_id, partial(_shown, run_id)))
+    if shown is None:
         raise InvalidInput(
             "the run has no outcome to show: it is not a run of a contract, or its inputs were erased",
             code="CONTENT_GONE",
             hint="GET /v1/jobs?run= lists its jobs",
         )
+    return Answer(shown, tag=None if view.row.status == RUNNING else weak_tag("outcome", run_id, view.row.body))
+
+
+def _shown(run_id: str, found: RecordedOutcome) -> bytes:
+    """The document, made on a thread that reads: thousands of files take a while."""
     outcome = RunOutcome(
         run_id=run_id,
         gives_result=found.gives_result,
@@ -75,7 +82,7 @@ async def _outcome(call: Call) -> Answer:
         ],
         failures=[RunFailure.model_validate(asdict(one)) for one in found.failures],
     )
-    return Answer(outcome, tag=None if view.row.status == RUNNING else weak_tag("outcome", run_id, view.row.body))
+    return outcome.model_dump_json().encode()
 
 
 ROUTES: Final = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
@@ -12,7 +15,9 @@ from detent.errors import InvalidInput
 from detent.kernel.run import COMPLETED
 from detent.kernel.run import RUNNING as RUN_RUNNING
 from detent.owner.views import RunView
+from detent.runs.record.inputs import RETRY_OF
 from detent.runs.record.recorded_run import RecordedRun, RecordedStep
+from detent.runs.schedules.keeper import SCHEDULE_ID
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.listing import Place, RunFilter
 from detent.serve.paging import (
@@ -59,12 +64,26 @@ class StepCounts(Shape):
     steps: int
 
 
+class RunOccurrence(Shape):
+    """The occurrence of a schedule that a run was started for."""
+
+    scheduled_for: str
+    schedule_id: str | None
+    """Null for a run of `detent run --watch`."""
+    missed: JsonValue
+    """The occurrences since the run before it that no run was started for, with the reasons; null when there were none."""
+
+
 class RunDetail(RunSummary):
     """A run with its inputs and a summary of its steps."""
 
     operation_id: str
+    occurrence: RunOccurrence | None
+    """Null for a run that was not started by a schedule."""
     file: str | None
     """The contract file or flow it was started from; null when that was erased."""
+    requested_by: str | None
+    """The name of the principal that started it, or its id; null for a run that was started in the home itself."""
     params: JsonValue
     message: str | None
     """Why it ended as a whole, where its steps do not say it."""
@@ -137,6 +156,8 @@ class StepsQuery(Shape):
     """Which steps, and where to go on."""
 
     state: StepState | None = None
+    q: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Only the steps whose key or name has this text, in whatever case."""
     changed_since: Position | None = None
     """Only the steps that may have changed behind this position: of an earlier answer, or the id of an event."""
     limit: Annotated[int, Field(ge=1, le=STEPS_MAX)] = STEPS_MAX
@@ -243,7 +264,9 @@ async def _one(call: Call) -> Answer:
         {
             **summary(view),
             "operation_id": view.run.operation_id,
+            "occurrence": None if recorded is None else _occurrence(recorded.inputs.about),
             "file": None if recorded is None else recorded.inputs.contract.name,
+            "requested_by": None if recorded is None else _requester(call, recorded.inputs.about),
             "params": None if recorded is None else dict(recorded.inputs.params),
             "message": None if recorded is None else recorded.message or None,
             "steps": None
@@ -254,29 +277,61 @@ async def _one(call: Call) -> Answer:
     return Answer(detail, tag=_tag(view))
 
 
+def _requester(call: Call, about: Mapping[str, JsonValue]) -> str | None:
+    named = about.get("requested_by")
+    return call.serving.access.names().get(named, named) if isinstance(named, str) else None
+
+
+def _occurrence(about: Mapping[str, JsonValue]) -> RunOccurrence | None:
+    scheduled_for, schedule_id = about.get("scheduled_for"), about.get(SCHEDULE_ID)
+    if not isinstance(scheduled_for, str) or RETRY_OF in about:
+        return None
+    own = schedule_id if isinstance(schedule_id, str) else None
+    return RunOccurrence(scheduled_for=scheduled_for, schedule_id=own, missed=about.get("missed"))
+
+
 async def _steps(call: Call) -> Answer:
     query: StepsQuery = call.query
-    state, run_id = query.state, call.path["run_id"]
-    view, recorded, position, changed = await call.read(
-        lambda reader: reader.steps(call.workspace, run_id, query.changed_since)
-    )
-    if recorded is None:
-        raise _gone()
-    filters = {"run": view.row.run_id, "state": state, "changed_since": query.changed_since}
+    run_id = call.path["run_id"]
+    filters = {"run": run_id, "state": query.state, "q": query.q, "changed_since": query.changed_since}
     first = 0
     if query.cursor is not None:
         (place,) = read_cursor(query.cursor, "/v1/runs/steps", filters, (int,))
         first = int(place)
+    asked = ("steps", query.state, query.q, query.limit, first)
+    view, shown = await call.read(
+        lambda reader: reader.steps(
+            call.workspace, run_id, query.changed_since, asked, partial(_steps_page, query, filters, first)
+        )
+    )
+    if shown is None:
+        raise _gone()
+    tag = _tag(view)
+    return Answer(shown, tag=None if tag is None else weak_tag(tag, query.changed_since, query.state, query.q, first))
+
+
+def _steps_page(
+    query: StepsQuery,
+    filters: Mapping[str, str | None],
+    first: int,
+    recorded: RecordedRun,
+    position: str,
+    changed: frozenset[str] | None,
+) -> bytes:
+    """A page of steps, made on a thread that reads: thousands of them take a while."""
+    state, text = query.state, (query.q or "").lower()
     chosen = [
         (place, step)
         for place, step in enumerate(recorded.steps)
-        if place >= first and (state is None or step.view.state == state) and (changed is None or step.key in changed)
+        if place >= first
+        and (state is None or step.view.state == state)
+        and (changed is None or step.key in changed)
+        and (text in step.key.lower() or text in step.view.name.lower())
     ]
     shown = chosen[: query.limit]
     following = write_cursor("/v1/runs/steps", filters, (shown[-1][0] + 1,)) if len(chosen) > len(shown) else None
     page = StepsPage(items=[_step(step) for _, step in shown], next=following, position=position)
-    tag = _tag(view)
-    return Answer(page, tag=None if tag is None else weak_tag(tag, query.changed_since))
+    return page.model_dump_json().encode()
 
 
 def _step(step: RecordedStep) -> Step:
@@ -306,7 +361,16 @@ def _step(step: RecordedStep) -> Step:
 
 
 async def _graph(call: Call) -> Answer:
-    view, recorded = await _recorded(call)
+    view, shown = await call.read(
+        lambda reader: reader.shown_run(call.workspace, call.path["run_id"], "graph", _graph_of)
+    )
+    if shown is None:
+        raise _gone()
+    # The contract of a run never changes, whatever its steps do.
+    return Answer(shown, tag=weak_tag("graph", view.run.contract_digest, view.run.bindings_digest))
+
+
+def _graph_of(recorded: RecordedRun) -> bytes:
     rows = {step.key: place for place, step in enumerate(recorded.steps)}
     graph = Graph(
         steps=list(rows),
@@ -315,37 +379,34 @@ async def _graph(call: Call) -> Answer:
         mapped=[step.mapped for step in recorded.steps],
         edges=[[rows[need], rows[step.key]] for step in recorded.steps for need in step.needs if need in rows],
     )
-    # The contract of a run never changes, whatever its steps do.
-    return Answer(graph, tag=weak_tag("graph", view.run.contract_digest, view.run.bindings_digest))
+    return graph.model_dump_json().encode()
 
 
 def _waves(recorded: RecordedRun) -> list[int]:
-    """For each step the length of the longest way to it; steps come in an order in which needs are first."""
-    waves: dict[str, int] = {}
-    left = list(recorded.steps)
-    while left:
-        ready = [step for step in left if all(need in waves or need not in _keys(left) for need in step.needs)]
-        for step in ready or left:
-            waves[step.key] = 1 + max((waves.get(need, -1) for need in step.needs), default=-1)
-        left = [step for step in left if step.key not in waves]
+    """For each step the length of the longest way to it. Needs that the run does not have count for nothing."""
+    needs = {step.key: step.needs for step in recorded.steps}
+    open_needs = {key: sum(need in needs for need in own) for key, own in needs.items()}
+    needed_by: dict[str, list[str]] = {key: [] for key in needs}
+    for key, own in needs.items():
+        for need in own:
+            if need in needed_by:
+                needed_by[need].append(key)
+    waves = dict.fromkeys(needs, 0)
+    ready = deque(key for key, number in open_needs.items() if not number)
+    while ready:
+        key = ready.popleft()
+        for following in needed_by[key]:
+            waves[following] = max(waves[following], waves[key] + 1)
+            open_needs[following] -= 1
+            if not open_needs[following]:
+                ready.append(following)
     return [waves[step.key] for step in recorded.steps]
-
-
-def _keys(steps: list[RecordedStep]) -> set[str]:
-    return {step.key for step in steps}
 
 
 async def _explain(call: Call) -> Answer:
     query: ExplainQuery = call.query
     found = await call.read(lambda reader: reader.explain_run(call.workspace, call.path["run_id"], query.step))
     return Answer(RunExplanation.model_validate(found))
-
-
-async def _recorded(call: Call) -> tuple[RunView, RecordedRun]:
-    view, recorded = await call.read(lambda reader: reader.recorded(call.workspace, call.path["run_id"]))
-    if recorded is None:
-        raise _gone()
-    return view, recorded
 
 
 def _gone() -> InvalidInput:

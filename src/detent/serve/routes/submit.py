@@ -7,11 +7,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from detent.access.turn import LABEL_PATTERN, LABELS_MAX
-from detent.canon.grammar import AMOUNT_MAX, RESOURCES_MAX
+from detent.access.headers import path_part
+from detent.canon.grammar import AMOUNT_MAX, LABEL, LABELS_MAX, RESOURCES_MAX
 from detent.errors import RequestRefused
 from detent.runs.platform_jobs import JobOptions, SubmittedJob
-from detent.serve.budgets import headers_of, paid_by
+from detent.serve.budgets import headers_of, name_of, paid_by
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.paging import Id
 from detent.serve.submitting import Asker, Offered, TaskAsked, content_named
@@ -25,10 +25,11 @@ RETRIES_MAX: Final = 1_000
 DURATION_MS_MAX: Final = 366 * 86_400_000
 MEMORY_MB_MAX: Final = 16 * 1024 * 1024
 LABEL_CHARS_MAX: Final = 200
+SALT_CHARS_MAX: Final = 200
 
 
 Resource = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-Label = Annotated[str, Field(pattern=LABEL_PATTERN)]
+Label = Annotated[str, Field(pattern=f"^{LABEL.pattern}$")]
 Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX)]
 Keyword = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,199}$")]
 
@@ -60,6 +61,8 @@ class Task(Shape):
     """Your own word for "the code is the same"."""
     reuse: bool = False
     """Whether an earlier result of the same call, or equal work under way, may answer."""
+    salt: Annotated[str, Field(min_length=1, max_length=SALT_CHARS_MAX)] | None = None
+    """Part of what makes calls the same: only results under the same salt answer."""
 
     def asked(self) -> TaskAsked:
         """As it is prepared."""
@@ -80,7 +83,19 @@ class Task(Shape):
             self.reuse,
             self.pool,
             tuple(self.labels),
+            self.salt,
         )
+
+
+class Placed(Shape):
+    """Where a payload may run, and what it takes there."""
+
+    pool: Label | None = None
+    """The pool of workers that may take it. Left out: any worker."""
+    labels: Annotated[list[Label], Field(default_factory=list, max_length=LABELS_MAX)]
+    """What its worker must be."""
+    resources: Annotated[dict[Resource, Amount], Field(default_factory=dict, max_length=RESOURCES_MAX)]
+    """What one attempt takes of what the home, or a worker elsewhere, has, such as `{"gpu": 1}`."""
 
 
 class Paid(Shape):
@@ -97,6 +112,8 @@ class JobAsked(Shape):
 
     payload: dict[str, JsonValue] | None = None
     """A platform job, as docs/jobs.md describes it, without a job_id."""
+    place: Placed | None = None
+    """Where a payload may run; a task says it itself."""
     task: Task | None = None
     reuse_failed: bool = False
     """Whether an earlier failure of the same payload answers, too."""
@@ -109,6 +126,8 @@ class JobAsked(Shape):
     def _exactly_one(self) -> JobAsked:
         if (self.payload is None) == (self.task is None):
             raise ValueError("give exactly one of payload and task")
+        if self.place is not None and self.payload is None:
+            raise ValueError("place is for a payload; write pool, labels and resources into the task")
         return self
 
 
@@ -165,7 +184,7 @@ async def post_job(call: Call) -> Answer:
         answer = Answer(
             taken(one).model_dump_json().encode(),
             200 if one.deduplicated else 202,
-            headers={"location": f"/v1/jobs/{one.job_id}"},
+            headers={"location": f"/v1/jobs/{path_part(one.job_id)}"},
         )
         made.append((one, answer))
         kept = [] if call.once is None else [call.once.row(answer, [one.job_id])]
@@ -188,10 +207,14 @@ async def post_job(call: Call) -> Answer:
 def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
     """Prepare one job; on the writing thread."""
     assert call.principal is not None
-    asker = Asker(call.workspace, call.principal.principal_id)
+    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent)
     submitting = call.serving.submitting
+    if job_id is None:
+        job_id = submitting.backend.new_job_id(payer_of(call, asked))
     if asked.payload is not None:
         options = JobOptions(reuse_failed=asked.reuse_failed, in_flight_policy=asked.in_flight)
+        if (place := asked.place) is not None:
+            options = replace(options, pool=place.pool, labels=tuple(place.labels), resources=place.resources)
         one = submitting.payload(asker, asked.payload, options, job_id)
     else:
         assert asked.task is not None
@@ -203,9 +226,15 @@ def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
     return one
 
 
+def payer_of(call: Call, asked: JobAsked) -> str | None:
+    """The session that pays for a job, as the scheduler calls it: the job has to lie in its partition (X-030)."""
+    return None if asked.paid_by is None else name_of(call.workspace, asked.paid_by.session_id)
+
+
 def taken(one: Offered) -> JobTaken:
     """What a caller gets for a job."""
-    links = JobLinks(self=f"/v1/jobs/{one.job_id}", events=f"/v1/events?topics=job:{one.job_id}")
+    part = path_part(one.job_id)
+    links = JobLinks(self=f"/v1/jobs/{part}", events=f"/v1/events?topics=job:{part}")
     return JobTaken(
         job_id=one.job_id,
         status=one.status,

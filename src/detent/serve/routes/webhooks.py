@@ -11,6 +11,7 @@ from pydantic import Field
 
 from detent.access.changes import Change
 from detent.access.destinations import URL_CHARS_MAX, read_destination
+from detent.access.headers import path_part
 from detent.access.webhooks import ED25519, EVENTS, HOOKS_MAX, Hook, event_id_of, public_text, secret_text
 from detent.canon import SigningKey, tick_to_iso
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
@@ -22,7 +23,7 @@ from detent.serve.table import READING, Route
 from detent.serve.times import written_ms
 from detent.serve.writing import Writing
 
-EventName = Literal["job.ended", "run.ended", "worker.lost", "queue.full", "verify.failed"]
+EventName = Literal["job.ended", "run.ended", "worker.lost", "worker.mismatch", "queue.full", "verify.failed"]
 assert EventName.__args__ == EVENTS  # type: ignore[attr-defined]
 _COMMITTING: Final = ("STORE_UNAVAILABLE", "OUTCOME_UNKNOWN")
 
@@ -33,7 +34,7 @@ class WebhookBody(Shape):
     url: Annotated[str, Field(min_length=1, max_length=URL_CHARS_MAX)]
     """Where events go: https, and an address of the public internet."""
     events: Annotated[list[EventName], Field(min_length=1, max_length=len(EVENTS))]
-    """`job.ended` for jobs that were submitted alone, `run.ended` for runs; `worker.lost`, `queue.full` and `verify.failed` for what the
+    """`job.ended` for jobs that were submitted alone, `run.ended` for runs; `worker.lost`, `worker.mismatch`, `queue.full` and `verify.failed` for what the
     server notices."""
     signature: Literal["ed25519", "hmac"] = "ed25519"
 
@@ -128,7 +129,7 @@ async def _test(call: Call) -> Answer:
     for answer in answers:
         if answer.refusal is not None:
             raise error_of(answer.refusal)
-    return Answer(Tried(job_id=job_id), 202, headers={"location": f"/v1/jobs/{job_id}"})
+    return Answer(Tried(job_id=job_id), 202, headers={"location": f"/v1/jobs/{path_part(job_id)}"})
 
 
 def _judge(call: Call, url: str) -> None:

@@ -31,6 +31,7 @@ from detent.serve.audit import operated
 from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.fleet import HeldLease, Worker
 from detent.serve.incoming import Incoming
+from detent.serve.routes.ledger import Size, hashes
 from detent.serve.table import READING, Route
 from detent.serve.times import written_ms
 from detent.serve.worker_auth import authenticated, insist_on_body
@@ -131,6 +132,22 @@ class LeaseQuery(Shape):
     """Which lease names the content."""
 
     lease: Annotated[str, Field(pattern=HEX_64)]
+
+
+class WorkerHeadQuery(Shape):
+    """Which sizes to prove: that the tree over the first `to_size` batches goes on from the one over the first `from_size`."""
+
+    from_size: Size | None = None
+    to_size: Size | None = None
+
+
+class WorkerHead(Shape):
+    """Where the ledger stands, for a worker that keeps heads."""
+
+    note: str | None
+    """The newest signed tree head, a C2SP note. Null where none is signed yet."""
+    path: list[str]
+    """The proof that was asked for (RFC 6962): hashes, in base64."""
 
 
 # -- enrolment ----------------------------------------------------------------------------------------------------------
@@ -254,6 +271,13 @@ async def _retire(call: Call) -> Answer:
     return Answer(_shown(worker))
 
 
+async def _gone(call: Call) -> Answer:
+    worker = _found(call)
+    operated = _operated(call, "worker.retire", "worker", worker.worker_id, {"gone": True})
+    await call.serving.enrolling.retire(worker, operated, gone=True)
+    return Answer(_shown(worker))
+
+
 def _found(call: Call) -> Worker:
     worker = call.serving.turns.fleet.get(call.path["worker_id"])
     if worker is None or not _is_seen(call, worker):
@@ -314,6 +338,18 @@ async def _watch(call: Call, gone: asyncio.Event) -> None:
     assert call.gone is not None
     await call.gone()
     gone.set()
+
+
+async def _head(call: Call) -> Answer:
+    _authenticated(call)
+    insist_on_body(call.head, sha256(b""))
+    query: WorkerHeadQuery = call.query
+    _, note = await call.read(lambda reader: reader.ledger_head("", 0))
+    if query.from_size is None or query.to_size is None:
+        return Answer(WorkerHead(note=note, path=[]))
+    first, second = query.from_size, query.to_size
+    found = await call.read(lambda reader: reader.consistency("", 0, first, second))
+    return Answer(WorkerHead(note=note, path=hashes(found.path)))
 
 
 async def _fetch(call: Call) -> Answer:
@@ -425,6 +461,27 @@ ROUTES: Final = (
         *("workers:write", ("NOT_FOUND", *_WRITING), {200: WorkerShown}),
         audited=True,
         action="worker.retire",
+    ),
+    Route(
+        *(
+            "POST",
+            "/v1/workers/{worker_id}/gone",
+            _gone,
+            "Retire a worker whose machine is gone: the jobs that it had are interrupted and go to other workers at once.",
+        ),
+        *("workers:write", ("NOT_FOUND", *_WRITING), {200: WorkerShown}),
+        audited=True,
+        action="worker.retire",
+    ),
+    Route(
+        *(
+            "GET",
+            "/v1/workers/{worker_id}/head",
+            _head,
+            "Read the newest signed tree head, and whether it continues another.",
+        ),
+        *(WORKER, ("NOT_FOUND", *_SIGNED, *READING), {200: WorkerHead}),
+        query=WorkerHeadQuery,
     ),
     Route(
         *("POST", "/v1/workers/{worker_id}/turn", _turn, "Take a worker's turn: results, leases, a claim and a wait."),

@@ -54,6 +54,23 @@ VALUES (
     ?10, ?11, ?12
 )
 
+-- name: load_batch
+-- Keeps a batch of another ledger as it is.
+INSERT INTO batches (
+    batch_key, epoch, body, signature, leaf_hash, nodes, commands, first_position, record_count, first_tick, last_tick
+)
+VALUES (?1 << 40 | ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- name: load_job
+-- Keeps the row of a job of another ledger as it is; one that is there stays.
+INSERT INTO jobs (job_no, partition, tenant_id, run_id, state, transition_seq, attempt_id, head, tick, body)
+VALUES ((SELECT job_no FROM job_names WHERE job_id = ?2), ?1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (job_no) DO NOTHING
+
+-- name: load_epoch
+-- Lets a copy go on from the epoch ?1 of partition ?2 of its source.
+UPDATE partitions SET epoch = ?1 WHERE partition = ?2
+
 -- name: insert_job_name
 -- Gives a job id its number; an id that has one keeps it.
 INSERT INTO job_names (job_id) VALUES (?1) ON CONFLICT (job_id) DO NOTHING
@@ -209,18 +226,18 @@ WHERE job_id = ?1
 ORDER BY record_key
 
 -- name: records_of_rare_kind
--- Records of any kind but the two that every job has, through an index that holds only those.
+-- Records of any kind but the two that every job has from position ?3 on, through an index that holds only those.
 SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
 FROM records LEFT JOIN job_names USING (job_no)
 WHERE kind NOT IN ('transition', 'submitted') AND kind = ?2
-  AND record_key >= ?1 << 40 AND record_key < ?1 + 1 << 40
+  AND record_key >= (?1 << 40) + ?3 AND record_key < ?1 + 1 << 40
 ORDER BY record_key
 
 -- name: records_of_common_kind
 -- Records of a kind that every job has: most of the partition is the answer, so the partition is read through.
 SELECT partition, position, batch_no, kind, job_id, run_id, transition_seq, body, evidence
 FROM records LEFT JOIN job_names USING (job_no)
-WHERE kind = ?2 AND record_key >= ?1 << 40 AND record_key < ?1 + 1 << 40
+WHERE kind = ?2 AND record_key >= (?1 << 40) + ?3 AND record_key < ?1 + 1 << 40
 ORDER BY record_key
 
 -- name: records_of_run
@@ -357,6 +374,13 @@ SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, bod
 FROM runs
 WHERE run_id >= ?2 AND run_id < ?3 AND run_id > ?4 AND +tenant_id = ?1
 ORDER BY run_id LIMIT ?5
+
+-- name: last_run_prefixed
+-- The last, by id, of a tenant's runs whose ids begin so: from ?2 up to but not including ?3.
+SELECT partition, run_id, tenant_id, name, status, started_tick, ended_tick, body
+FROM runs
+WHERE run_id >= ?2 AND run_id < ?3 AND +tenant_id = ?1
+ORDER BY run_id DESC LIMIT 1
 
 -- name: tenant_job_counts
 -- How many jobs of each tenant are in each state.

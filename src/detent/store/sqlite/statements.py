@@ -11,29 +11,28 @@ needed and let go.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import apsw
 
+from detent.store.named_queries import Binding, NamedQueries
 from detent.store.sqlite.database import Options, close_quietly, open_for_reading
 from detent.store.sqlite.errors import translated
 from detent.store.sqlite.schema_check import queries
 
 _Row = TypeVar("_Row")
-Binding = int | str | bytes | None
-
 _IDLE_CONNECTIONS_MAX: Final = 4
 
 
-class Statements:
+class Statements(NamedQueries):
     """The queries of one open file; the parts of a reader ask through it."""
 
     def __init__(self, path: Path, connection: apsw.Connection, options: Options, *, pinned: bool) -> None:
         """``pinned``: everything is read through this connection, which holds one moment."""
-        self._path = path
+        self._path, self._named = path, str(path)
         self._connection = connection
         self._options = replace(options, any_schema=True)  # Judged once, when the file was opened.
         self._pinned = pinned
@@ -62,7 +61,7 @@ class Statements:
         connection = self._connection_for_rows()
         # The statement starts here and not at the first row, so that "now" is the moment of the call.
         try:
-            cursor = connection.execute(self._sql[name], bindings)
+            cursor = connection.execute(self._sql[name], [*map(_bound, bindings)])
         except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return self._made(make, cursor, connection)
@@ -94,17 +93,14 @@ class Statements:
 
     def _one(self, make: Callable[[tuple[Any, ...]], _Row], name: str, *bindings: Binding) -> _Row | None:
         try:
-            row = self._connection.execute(self._sql[name], bindings).fetchone()
+            row = self._connection.execute(self._sql[name], [*map(_bound, bindings)]).fetchone()
         except (apsw.Error, OverflowError, UnicodeDecodeError) as exc:
             raise translated(exc, self._path) from exc
         return None if row is None else make(row)
 
 
-def first_column(row: tuple[Any, ...]) -> Any:
-    """The only value of a row, or the one that it is sorted by."""
-    return row[0]
-
-
-def hex_list(values: Sequence[bytes]) -> str:
-    """Bytes as one parameter of a statement."""
-    return json.dumps([value.hex() for value in values])
+def _bound(value: Binding) -> int | str | bytes | None:
+    """A binding as SQLite takes it: a list becomes JSON, in which bytes are hex."""
+    if value is None or isinstance(value, int | str | bytes):
+        return value
+    return json.dumps([each.hex() if isinstance(each, bytes) else each for each in value])

@@ -27,6 +27,7 @@ from detent.store.api import (
     BatchRow,
     Commit,
     JobRow,
+    Load,
     RecordRow,
     RefusalRow,
     TreeHeadRow,
@@ -159,6 +160,10 @@ class SqliteStore(SqliteReader):
             self._empty_wal()
         return freed
 
+    def load(self, rows: Load) -> None:
+        """Keep rows of another ledger as they are, in one transaction; rows that are there already stay."""
+        self._transact(self._write_load, rows)
+
     def close(self) -> None:
         """Copy the WAL into the database and let go of the file."""
         if self._outcome_unknown:
@@ -283,6 +288,29 @@ class SqliteStore(SqliteReader):
             write(_SQL["delete_old_checkpoints"], (batch.partition, CHECKPOINTS_KEPT))
         if tree_head is not None:
             write(_SQL["insert_tree_head"], tree_head)
+
+    def _write_load(self, rows: Load) -> None:
+        write_all = self._cursor.executemany
+        names = {row[4]: None for row in rows.records if row[3] != "transition" and row[4] is not None}
+        names.update({job[1]: None for job in rows.jobs})
+        write_all(_INSERT_JOB_NAME, [(name,) for name in names])
+        batches = [batch._replace(commands=zip_commands(batch.commands)) for batch in rows.batches]
+        write_all(_SQL["load_batch"], batches)
+        write_all(_SQL["insert_decisions"], rows.decisions)
+        write_all(_INSERT_RECORD, [self._packed(record) for record in rows.records])
+        write_all(_SQL["load_job"], [job[:10] for job in rows.jobs])
+        write_all(_SQL["upsert_run"], rows.runs)
+        write_all(_SQL["insert_content"], [self._packed_content(piece) for piece in rows.content])
+        write_all(_SQL["erase_content"], [(digest,) for digest in rows.erased])
+        write_all(_SQL["insert_checkpoint"], rows.checkpoints)
+        write_all(_SQL["insert_tree_head"], rows.tree_heads)
+        write_all(_SQL["insert_refusal"], rows.refusals)
+        write_all(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in rows.work])
+        write_all(_SQL["insert_work_element"], rows.elements)
+        write_all(_SQL["upsert_answer"], [(*answer, 0) for answer in rows.answers])
+        write_all(_SQL["load_epoch"], rows.epochs)
+        write_all(_SQL["insert_shape"], self._shapes.fresh())
+        write_all(_SQL["insert_signature"], self._signatures.fresh())
 
     def _packed(self, record: RecordRow) -> tuple[object, ...]:
         partition, position, batch_no, kind, job_id, run_id, seq, body, evidence = record

@@ -1,0 +1,96 @@
+"""What people do beside looking: keys, tokens, schedules, comparing, verifying; by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.web.conftest import Visit
+from tests.web.seeded import Seeded
+
+pytestmark = pytest.mark.door("route: /w/{workspace}, in a browser")
+
+
+def test_a_key_is_made_told_once_and_revoked(visit: Visit, seeded: Seeded) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/settings/keys")
+        page.get_by_role("button", name="New key").click()
+        page.get_by_role("textbox", name="Name").fill("a robot")
+        page.get_by_role("combobox", name="Role").select_option("viewer")
+        page.get_by_role("button", name="Make the key").click()
+        secret = page.locator(".secret code").inner_text()
+        assert seeded.served.ask("GET", "/v1/jobs", token=secret).status == 200
+        page.keyboard.press("Escape")
+        expect(page.locator(".secret")).to_have_count(0)
+        robot = page.get_by_role("grid", name="Keys").locator("tr", has_text="a robot")
+        expect(robot).to_contain_text("viewer")
+        robot.get_by_role("button", name="Revoke").click()
+        expect(page.get_by_role("dialog")).to_contain_text("detent keys revoke")
+        page.get_by_role("dialog").get_by_role("button", name="Revoke", exact=True).click()
+        expect(robot).to_have_count(0)
+        assert seeded.served.ask("GET", "/v1/jobs", token=secret).status == 401
+        visitor.assert_clean()
+
+
+def test_a_refused_form_says_why_and_keeps_what_was_typed(visit: Visit) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/settings/webhooks")
+        page.get_by_role("button", name="New webhook").click()
+        page.get_by_role("textbox", name="URL").fill("http://127.0.0.1/hook")
+        page.get_by_role("button", name="Add it").click()
+        expect(page.get_by_role("alert")).to_contain_text("URL_REFUSED")
+        expect(page.get_by_role("textbox", name="URL")).to_have_value("http://127.0.0.1/hook")
+
+
+def test_a_schedule_is_paused_and_resumed(visit: Visit, seeded: Seeded) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/schedules")
+        hourly = page.get_by_role("grid", name="Schedules").locator("tr", has_text="hourly")
+        hourly.get_by_role("button", name="Pause").click()
+        expect(hourly.get_by_role("button", name="Resume")).to_be_visible()
+        assert [one["state"] for one in seeded.served.json("/v1/schedules")["items"]] == ["paused"]
+        hourly.get_by_role("button", name="Resume").click()
+        expect(hourly.get_by_role("button", name="Pause")).to_be_visible()
+        visitor.assert_clean()
+
+
+def test_two_runs_are_compared_by_keyboard_alone(visit: Visit) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/runs?status=failed")  # A map, which another test makes, has no steps to compare.
+        page.get_by_role("grid", name="Runs").locator("tbody tr").nth(1).wait_for()
+        for key in ("j", "x", "j", "x", "d"):
+            page.keyboard.press(key)
+        expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+        assert "/diff/" in page.url
+        visitor.assert_clean()
+
+
+def test_verifying_shows_what_was_proved_and_what_was_not(visit: Visit) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/verify")
+        # What is shown behind the answer is no older than it.
+        with page.expect_response(
+            lambda one: one.request.method == "POST" and one.url.endswith("/ledger/verify")
+        ) as one:
+            page.get_by_role("button", name="Verify the ledger").click()
+        assert one.value.ok
+        expect(page.locator(".badge", has_text="Verified")).to_be_visible()
+        for title in ("Proved", "Not proved"):
+            section = page.locator("section", has=page.get_by_role("heading", name=title, exact=True))
+            expect(section.locator("li").first).to_be_visible()
+        visitor.assert_clean()
+
+
+def test_an_action_opens_its_proof_by_keyboard(visit: Visit) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/audit")
+        page.get_by_role("grid", name="Actions").locator("tbody tr").first.wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_contain_text("hashes lead from it to the root")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page).not_to_have_url(re.compile("record="))
+        visitor.assert_clean()
