@@ -94,10 +94,12 @@ class RemoteWorker:
         """Wait for a line that it tells."""
         assert self.process is not None
         assert self.process.stderr is not None
+        said = []
         for line in self.process.stderr:
             if text in line:
                 return
-        raise AssertionError(f"the worker ended without saying {text!r}")
+            said.append(line)
+        raise AssertionError(f"the worker ended with {self.ended()} without saying {text!r}, but: {''.join(said)}")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """End it by a signal; gives the exit code."""

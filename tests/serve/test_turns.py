@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from detent.access.certificate import prove
 from detent.access.signature import Said, sign
+from detent.access.tokens import read_token
 from detent.access.turn import Beat, Ended, Log, Turn, Watch, protocol_of, read_answer
 from detent.canon import SigningKey, decode, digest_text, encode, json_digest
 from detent.errors import DetentError, InvalidInput
@@ -578,16 +581,42 @@ def test_a_token_enrols_as_often_as_it_says_and_not_when_it_is_revoked(served: S
     assert revoked not in json.dumps(served.json("/v1/enrolments"))
 
 
-def test_a_proof_of_another_key_does_not_enrol(served: Served) -> None:
-    token = enrolment(served)
-    from detent.access.certificate import prove
-    from detent.access.tokens import read_token
-
+def asked_to_enrol(served: Served, token: str, key: SigningKey, proved: SigningKey) -> bytes:
+    """The body of a request to enrol a key, with the proof of another one."""
     given = read_token(token)
     assert given is not None
-    origin = served.json("/v1/version")["origin"]
-    proof = prove(origin, given.digest, b"\x01" * 16, SigningKey(b"\x07" * 32))
-    body = {"token": token, "public_key": SigningKey(b"\x08" * 32).public_key.hex(), "proof": proof.encode().hex()}
-    reply = served.ask("POST", "/v1/workers", body=json.dumps(body).encode(), token=None)
+    proof = prove(served.json("/v1/version")["origin"], given.digest, b"\x01" * 16, proved)
+    return json.dumps(
+        {"token": token, "public_key": key.public_key.hex(), "proof": proof.encode().hex(), "name": "host"}
+    ).encode()
+
+
+def enrolled_at_once(served: Served, bodies: list[bytes]) -> list[Reply]:
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        return list(threads.map(lambda body: served.ask("POST", "/v1/workers", body=body, token=None), bodies))
+
+
+def test_a_proof_of_another_key_does_not_enrol(served: Served) -> None:
+    token = enrolment(served)
+    body = asked_to_enrol(served, token, SigningKey(b"\x08" * 32), SigningKey(b"\x07" * 32))
+    reply = served.ask("POST", "/v1/workers", body=body, token=None)
     assert reply.code == "ENROLMENT_REFUSED"
+    given = read_token(token)
+    assert given is not None
     assert digest_text(given.digest) not in reply.body.decode()
+
+
+def test_an_enrolment_that_is_repeated_while_the_first_is_under_way_gets_the_same_certificate(served: Served) -> None:
+    """As through a proxy that repeats an answer: the worker asks again before the server has answered."""
+    key = SigningKey(b"\x09" * 32)
+    replies = enrolled_at_once(served, [asked_to_enrol(served, enrolment(served, uses=1), key, key)] * 8)
+    assert sorted(reply.status for reply in replies) == [200] * 7 + [201]
+    assert len({reply.body for reply in replies}) == 1
+
+
+def test_a_token_for_one_worker_enrols_one_of_several_that_ask_at_once(served: Served) -> None:
+    token = enrolment(served, uses=1)
+    keys = [SigningKey(bytes([number]) * 32) for number in range(10, 18)]
+    replies = enrolled_at_once(served, [asked_to_enrol(served, token, key, key) for key in keys])
+    assert sorted(reply.status for reply in replies) == [201] + [403] * 7
+    assert {reply.code for reply in replies if reply.status == 403} == {"ENROLMENT_REFUSED"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from detent.access.certificate import Certificate, Proof
@@ -33,6 +34,8 @@ class Enrolling:
     def __init__(self, home: Home, session: Session, turns: Turns) -> None:
         self.tokens, self.scales = EnrolmentTokens(), PoolScales()
         self._home, self._session, self._turns = home, session, turns
+        self.one_at_a_time = asyncio.Lock()
+        """Held from reading a token and the enrolled keys until the commit that changes them."""
 
     def take_in(self, record: Record | RecordRow) -> None:
         """Apply a record about enrolment tokens or pools; others change nothing."""

@@ -185,6 +185,11 @@ async def _revoke(call: Call) -> Answer:
 
 
 async def _enrol(call: Call) -> Answer:
+    async with call.serving.enrolling.one_at_a_time:
+        return await _enrolled(call)
+
+
+async def _enrolled(call: Call) -> Answer:
     body: WorkerStart = call.body
     serving = call.serving
     token = read_token(body.token)
