@@ -119,11 +119,12 @@ def remote_worker(served: Served, directory: Path, *options: str, url: str | Non
     """A worker that is enrolled and takes jobs."""
     state = directory / "state"
     worker = RemoteWorker(state, directory, url or served.told["url"], served.environment, options=options)
-    worker.start(enrolment(served)).wait_for("takes jobs")
+    worker.start(enrolment(served))
+    assert worker.process is not None
     try:
+        worker.wait_for("takes jobs")
         yield worker
     finally:
-        assert worker.process is not None
         if worker.process.poll() is None:
             worker.process.kill()
         worker.ended()
