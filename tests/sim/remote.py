@@ -261,7 +261,7 @@ class RemoteWorld(World):
             *(
                 holder,
                 said.worker,
-                [Report(lease, self.judge(holder, job_id, lease, ok)) for job_id, lease, ok in said.reports],
+                [Report(lease, lease) for _, lease, _ in said.reports],
             ),
             [End(job_id, lease, "INTERRUPTED") for job_id, lease in said.ended],
             [
@@ -273,6 +273,8 @@ class RemoteWorld(World):
             recovers,
             "remote",
         )
+        judges = {lease: self.judge(holder, job_id, lease, ok) for job_id, lease, ok in said.reports}
+        turn.prepare(lambda envelope, _content: (judges[envelope], ()))
         self.deciding.append((said, turn, self.rig.owner.ask([], judge=turn.judge)))
 
     def judge(self, holder: str, job_id: str, lease: bytes, ok: bool) -> Any:

@@ -20,10 +20,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, EnrollWorker, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
@@ -33,12 +34,14 @@ from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
 from detent.owner.lock import is_held, owner_pid, step_aside, try_lock
 from detent.owner.owner import Owner
+from detent.owner.questions import Question, question_of
 from detent.owner.routing import FIRST, Pieces, Rounds, Routed, only_partition, whole
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
 from detent.owner.turn import Carried, Judge, Make, Request
-from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, judge_report, open_owned
+from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, open_owned
+from detent.owner.worker_turn import WorkerTurn
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
 _T = TypeVar("_T")
@@ -92,6 +95,10 @@ class Session:
     def owns(self) -> bool:
         """Whether this process is the home's owner now."""
         return isinstance(self._link, OwnedHome)
+
+    def owns_partition(self, partition: int) -> bool:
+        """Whether this process is the owner of a partition now."""
+        return (owned := self.owned) is not None and 0 <= partition < len(owned.owners)
 
     @property
     def linked(self) -> bool:
@@ -272,9 +279,7 @@ class Session:
 
         def here(link: OwnedHome) -> Answer:
             owner = _owner(link, partition)
-            judge, kept = judge_report(
-                self.home, link.trusts, link.owners, link.certificates, partition, report, content
-            )
+            judge, kept = link.judging(partition)(report, content)
             call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
             return answer_of(_answered(call, timeout)[-1])
 
@@ -284,18 +289,24 @@ class Session:
 
         return self._reach(partition, here, there)
 
-    def judged(
-        self, report: bytes, content: Sequence[tuple[bytes, bytes]]
-    ) -> tuple[Judge, Sequence[tuple[bytes, bytes]]]:
-        """What the owner has to decide about a signed report, to be sent with other commands, and the content that goes with it.
+    def worker_turn(self, turn: WorkerTurn, partition: int) -> Sequence[Grant]:
+        """Have a partition decide its part of a worker's turn, in one commit; gives the leases that were granted."""
 
-        Only where this process owns the home: raises `StoreUnavailable` elsewhere.
-        """
-        link = self._ready()
-        if not isinstance(link, OwnedHome):
-            raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
-        partition = self._partition_of_report(report)
-        return judge_report(self.home, link.trusts, link.owners, link.certificates, partition, report, content)
+        def here(link: OwnedHome) -> Sequence[Grant]:
+            content = turn.prepare(link.judging(partition))
+            outcomes = _owner(link, partition).call((), content=content, judge=turn.judge)
+            return turn.read([answer_of(outcome) for outcome in outcomes])
+
+        return self._reach(partition, here, lambda link: turn.take_in(link.turn(partition, turn.to_list()).result()))
+
+    def look(self, question: Question[Any], partition: int, *about: str | None) -> Future[Any]:
+        """Ask the owner of a partition between two turns; `Question.read` reads what comes back."""
+        answer = question_of(question.name, list(about))
+        return self._reach(
+            partition,
+            lambda link: _owner(link, partition).look(answer),
+            lambda link: link.look(partition, question.name, list(about)),
+        )
 
     def _partition_of_report(self, report: bytes | VerifiedReport) -> int:
         return FIRST if (name := job_of(report)) is None else self.partition(name)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant
@@ -86,7 +86,6 @@ class Connection:
         If the connection ends first, the future raises `OutcomeUnknown`: asking again is safe. Raises `NotSent` when it
         has ended already.
         """
-        answer: Future[list[Answer]] = Future()
         message: dict[str, object] = {
             "op": "ask",
             "partition": partition,
@@ -97,26 +96,29 @@ class Connection:
             message["work"] = work_items(work)
         if answers:
             message["keep"] = [list(row) for row in answers]
-        sent = self._send(message)
-        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
-        return answer
+        return self._asked(message, "answers", _answers)
 
     def result(
         self, partition: int, envelope: bytes, *, content: Sequence[tuple[bytes, bytes]] = ()
     ) -> Future[list[Answer]]:
         """Hand in a signed report; the last answer is that to the attempt's end."""
-        answer: Future[list[Answer]] = Future()
-        sent = self._send(
-            {"op": "result", "partition": partition, "envelope": envelope, "content": [list(pair) for pair in content]}
-        )
-        sent.add_done_callback(lambda done: _resolve(done, answer, "answers", _answers))
-        return answer
+        pieces = [list(pair) for pair in content]
+        message = {"op": "result", "partition": partition, "envelope": envelope, "content": pieces}
+        return self._asked(message, "answers", _answers)
 
     def grants(self, partition: int, replica_id: str, after: str | None = None) -> Future[list[Grant]]:
         """A page of the leases that a worker holds in a partition, by job id."""
-        answer: Future[list[Grant]] = Future()
-        sent = self._send({"op": "grants", "partition": partition, "replica_id": replica_id, "after": after})
-        sent.add_done_callback(lambda done: _resolve(done, answer, "grants", grants_from_list))
+        message = {"op": "grants", "partition": partition, "replica_id": replica_id, "after": after}
+        return self._asked(message, "grants", grants_from_list)
+
+    def turn(self, partition: int, turn: list[object]) -> Future[list[Any]]:
+        """Have the owner decide a worker's turn; gives what came of it."""
+        return self._asked({"op": "turn", "partition": partition, "turn": turn}, "outcome", list)
+
+    def look(self, partition: int, question: str, about: list[str | None]) -> Future[Any]:
+        """Ask the owner a question between two of its turns."""
+        message: dict[str, object] = {"op": "look", "partition": partition, "question": question, "about": about}
+        answer: Future[Any] = self._asked(message, "found", lambda found: found[0])
         return answer
 
     def close(self) -> None:
@@ -128,6 +130,12 @@ class Connection:
         self._socket.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _asked(self, message: dict[str, object], name: str, read: Callable[[list[Any]], _T]) -> Future[_T]:
+        """Send a message; the future has what the answer says under a name."""
+        answer: Future[_T] = Future()
+        self._send(message).add_done_callback(lambda done: _resolve(done, answer, name, read))
+        return answer
 
     def _send(self, message: dict[str, object]) -> Future[dict[str, object]]:
         future: Future[dict[str, object]] = Future()
@@ -169,9 +177,7 @@ class Connection:
             self._on_lost(self)
 
 
-def _resolve(
-    done: Future[dict[str, object]], answer: Future[list[_T]], name: str, read: Callable[[list[object]], list[_T]]
-) -> None:
+def _resolve(done: Future[dict[str, object]], answer: Future[_T], name: str, read: Callable[[list[Any]], _T]) -> None:
     error = done.exception()
     if error is not None:
         answer.set_exception(error)

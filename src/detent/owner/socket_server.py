@@ -16,17 +16,18 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, Refused
-from detent.kernel import Command, EnrollWorker, Grant, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
+from detent.kernel import Command, EnrollWorker, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
 from detent.owner.owner import Owner
+from detent.owner.questions import question_of
 from detent.owner.socket_messages import (
     CLIENT_COMMANDS,
     FRAME_BYTES_MAX,
@@ -41,7 +42,8 @@ from detent.owner.socket_messages import (
     work_from_list,
 )
 from detent.owner.store_history import check_asker, open_grants
-from detent.owner.turn import Judge, Make
+from detent.owner.turn import Make
+from detent.owner.worker_turn import JudgeReport, WorkerTurn
 from detent.store.files import untrusted_file
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ UNSENT_BYTES_MAX = 64 * 1024 * 1024
 FRAME_SECONDS_MAX = 60.0
 """How long a message may take from its first byte to its last. Between two messages a connection may be silent for ever."""
 
-JudgeReport = Callable[[int, bytes, list[tuple[bytes, bytes]]], tuple[Judge, Sequence[tuple[bytes, bytes]]]]
+Operation: TypeAlias = "tuple[Future[Any], Callable[[Any], dict[str, object]]]"
+"""What was asked of an owner, and what is said of its answer."""
 InsistOnEnrolment = Callable[[int, EnrollWorker], None]
 VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
 
@@ -65,14 +68,21 @@ class SocketServer:
         path: Path,
         owners: list[Owner],
         verify: VerifyManifest,
-        judge: JudgeReport,
+        judging: Callable[[int], JudgeReport],
         insist_on_enrolment: InsistOnEnrolment,
     ) -> None:
         self._path = path
         self._owners = owners
         self._verify = verify
-        self._judge = judge
+        self._judging = judging
         self._insist_on_enrolment = insist_on_enrolment
+        self._operations: dict[str, Callable[[dict[str, object]], Operation]] = {
+            "ask": self._ask,
+            "result": self._result,
+            "turn": self._turn,
+            "look": self._look,
+            "grants": self._grants,
+        }
         self._bound: socket.socket | None = None
         self._bell, self._bell_heard = socket.socketpair()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -220,17 +230,13 @@ class SocketServer:
                 return self._send(
                     writer, {"id": number, "hello": {"protocol": PROTOCOL, "pid": os.getpid(), "epochs": epochs}}
                 )
-            if message.get("op") == "grants":
-                grants = self._grants(message)
-                grants.add_done_callback(lambda done: self._soon(self._reply_grants, writer, number, done))
-                return None
-            operation = {"ask": self._ask, "result": self._result}.get(str(message.get("op")))
+            operation = self._operations.get(str(message.get("op")))
             if operation is None:
                 raise InvalidInput(f"unknown operation {message.get('op')!r}")
-            asked = operation(message)
+            asked, said = operation(message)
         except Exception as exc:  # noqa: BLE001 - no message of another process can make the owner fail
             return self._send(writer, {"id": number, "error": error_to_map(_typed(exc))})
-        asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done))
+        asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done, said))
         return None
 
     def _soon(self, reply: Callable[..., None], *arguments: object) -> None:
@@ -240,7 +246,7 @@ class SocketServer:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(reply, *arguments)
 
-    def _ask(self, message: dict[str, object]) -> Future[list[Outcome]]:
+    def _ask(self, message: dict[str, object]) -> Operation:
         """Put a client's commands into the inbox."""
         owner, items = self._owner(message), message.get("commands")
         if not isinstance(items, list):
@@ -248,7 +254,7 @@ class SocketServer:
         makes = [self._make(item, owner.partition) for item in items]
         content = [_content_pair(pair) for pair in _list(message, "content")]
         work, answers = work_from_list(_list(message, "work")), answers_from_list(_list(message, "keep"))
-        return self._left(owner, owner.ask(makes, content=content, work=work, answers=answers, wake=False))
+        return self._left(owner, owner.ask(makes, content=content, work=work, answers=answers, wake=False)), _answers
 
     def _left(self, owner: Owner, asked: Future[list[Outcome]]) -> Future[list[Outcome]]:
         """Have a turn taken once everything that has come by now has been left: by this thread, which has nothing else to do.
@@ -264,19 +270,32 @@ class SocketServer:
         self._turns.discard(owner)
         owner.take_turn()
 
-    def _result(self, message: dict[str, object]) -> Future[list[Outcome]]:
+    def _result(self, message: dict[str, object]) -> Operation:
         """Have a worker's signed report judged, and its attempt closed if it holds."""
         owner, envelope = self._owner(message), message.get("envelope")
         if not isinstance(envelope, bytes):
             raise InvalidInput("a result is the bytes of a signed report")
         content = [_content_pair(pair) for pair in _list(message, "content")]
-        judge, kept = self._judge(owner.partition, envelope, content)
-        return self._left(owner, owner.ask((), content=kept, judge=judge, wake=False))
+        judge, kept = self._judging(owner.partition)(envelope, content)
+        return self._left(owner, owner.ask((), content=kept, judge=judge, wake=False)), _answers
 
-    def _grants(self, message: dict[str, object]) -> Future[list[Grant]]:
+    def _turn(self, message: dict[str, object]) -> Operation:
+        """Have the turn of a worker elsewhere decided, whose server owns another partition or none."""
+        owner, turn = self._owner(message), WorkerTurn.from_list(message.get("turn"))
+        content = turn.prepare(self._judging(owner.partition))
+        asked = self._left(owner, owner.ask((), content=content, judge=turn.judge, wake=False))
+        return asked, lambda outcomes: {"outcome": turn.outcome(turn.read([answer_of(one) for one in outcomes]))}
+
+    def _look(self, message: dict[str, object]) -> Operation:
+        """Have a question answered between two turns."""
+        question = question_of(message.get("question"), message.get("about"))
+        return self._owner(message).look(question), lambda found: {"found": [found]}
+
+    def _grants(self, message: dict[str, object]) -> Operation:
         """Have a worker's leases looked up, for one that lost the answer which granted them."""
         replica_id, after = check_asker(message.get("replica_id"), message.get("after"))
-        return self._owner(message).look(lambda kernel: open_grants(kernel, replica_id, after))
+        asked = self._owner(message).look(lambda kernel: open_grants(kernel, replica_id, after))
+        return asked, lambda grants: {"grants": [list(grant) for grant in grants]}
 
     def _owner(self, message: dict[str, object]) -> Owner:
         partition = message.get("partition")
@@ -306,19 +325,14 @@ class SocketServer:
         manifest = _refused_manifest(body, verified) if isinstance(verified, Refused) else verified
         return lambda tick: Submit(tick, manifest, run_id, request)  # type: ignore[arg-type] # The kernel looks at both.
 
-    def _reply_grants(self, writer: asyncio.StreamWriter, number: object, done: Future[list[Grant]]) -> None:
+    def _reply(
+        self, writer: asyncio.StreamWriter, number: object, done: Future[Any], said: Callable[[Any], dict[str, object]]
+    ) -> None:
         error = done.exception()
         if error is not None:
             return self._send(writer, {"id": number, "error": error_to_map(error)})
-        return self._send(writer, {"id": number, "grants": [list(grant) for grant in done.result()]})
-
-    def _reply(self, writer: asyncio.StreamWriter, number: object, done: Future[list[Outcome]]) -> None:
-        error = done.exception()
-        if error is not None:
-            return self._send(writer, {"id": number, "error": error_to_map(error)})
-        answers = [answer_to_list(answer_of(outcome)) for outcome in done.result()]
         try:
-            return self._send(writer, {"id": number, "answers": answers})
+            return self._send(writer, {"id": number, **said(done.result())})
         except InvalidInput as exc:
             lost = OutcomeUnknown(f"it was decided, but the answer cannot be sent: {exc}", hint="ask for less at once")
             return self._send(writer, {"id": number, "error": error_to_map(lost)})
@@ -411,6 +425,10 @@ def _list(message: dict[str, object], name: str) -> list[object]:
     if not isinstance(value, list):
         raise InvalidInput(f"{name} must be a list")
     return value
+
+
+def _answers(outcomes: list[Outcome]) -> dict[str, object]:
+    return {"answers": [answer_to_list(answer_of(outcome)) for outcome in outcomes]}
 
 
 def _content_pair(value: object) -> tuple[bytes, bytes]:

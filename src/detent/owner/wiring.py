@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from detent.canon import SigningKey, digest_text
 from detent.canon.late import dataclass
@@ -40,6 +40,11 @@ from detent.store.uploads import uploads_kept
 
 if TYPE_CHECKING:
     from detent.owner.telemetry import Telemetry
+
+Judging: TypeAlias = (
+    "Callable[[bytes | VerifiedReport, Sequence[tuple[bytes, bytes]]], tuple[Judge, Sequence[tuple[bytes, bytes]]]]"
+)
+"""Says what has to be decided about a report and what came with it, and which content is kept if it is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,10 @@ class OwnedHome:
         """Why an owner has closed, if one has failed."""
         return next((owner.failure for owner in self.owners if owner.failure is not None), None)
 
+    def judging(self, partition: int) -> Judging:
+        """How the owner of a partition comes to decide about a report."""
+        return partial(judge_report, self.home, self.trusts, self.owners, self.certificates, partition)
+
     def watch(self, on_failed: Callable[[OwnedHome], None]) -> None:
         """Have it told when an owner fails, which may be at once."""
         for owner in self.owners:
@@ -224,7 +233,7 @@ def open_owned(
                 home.socket,
                 owners,
                 partial(_verify, trusts, owners),
-                partial(judge_report, home, trusts, owners, certificates),
+                lambda partition: partial(judge_report, home, trusts, owners, certificates, partition),
                 partial(insist_on_enrolment, trusts, owners),
             )
             service.start()

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from detent.errors import Refused
+from detent.canon import sha256
+from detent.errors import InvalidInput, Refused
 from detent.kernel import Claim, Command, Finish, Grant, Heartbeat, Kernel
+from detent.kernel.commands import command_from_list, command_to_list
 from detent.kernel.evidence import REASON_WORKER_LOST
 from detent.kernel.table import State
 from detent.owner.socket_messages import Answer
 from detent.owner.turn import Judge, Judged
+
+Pairs: TypeAlias = Sequence[tuple[bytes, bytes]]
+JudgeReport: TypeAlias = Callable[[bytes, Pairs], tuple[Judge, Pairs]]
+"""What a partition has to decide about a signed report and what came with it, and the content that is kept if it is accepted."""
 
 OK: Final = "OK"
 LEASE_INVALID: Final = "LEASE_INVALID"
@@ -24,12 +30,16 @@ _KINDS: Final = {"WORKER_LOST": "worker_lost"}
 
 
 class Report(NamedTuple):
-    """A signed report, as it is judged."""
+    """A signed report, as it was handed in."""
 
     lease_id: bytes
-    judge: Judge
+    envelope: bytes
     job_id: str = ""
     """As far as it can be read: what cannot is refused by any partition."""
+    content: Pairs = ()
+    """What it names and brings along, by digest."""
+    fault: str | None = None
+    """What is wrong with its values, for which it is refused whatever else it says."""
 
 
 class End(NamedTuple):
@@ -49,7 +59,10 @@ class Lease(NamedTuple):
 
 @dataclass(slots=True)
 class WorkerTurn:
-    """One turn. Make it, hand `judge` to the owner, then `read` the answers."""
+    """One turn. Make it and have a partition decide it; then it says what came of it.
+
+    Where the partition is owned: `prepare`, hand `judge` to the owner, `read` the answers. Elsewhere: send `to_list`, and `take_in` what comes back.
+    """
 
     holder: str
     worker_id: str
@@ -72,6 +85,21 @@ class WorkerTurn:
     """Leases of this start, where they were looked up."""
     _places: list[bytes | None] = field(default_factory=list)
     """For each command the lease whose end it is."""
+    _judges: list[Judge] = field(default_factory=list)
+    """What is to be decided about each report."""
+
+    def prepare(self, judge_report: JudgeReport) -> Pairs:
+        """Check the signatures of the reports, outside the owner's turn; gives the content that goes with them."""
+        content: dict[bytes, bytes] = {}
+        self._judges = []
+        for report in self.reports:
+            if report.fault is not None:
+                self._judges.append(_refusing(report.envelope, report.fault))
+                continue
+            judge, kept = judge_report(report.envelope, report.content)
+            self._judges.append(judge)
+            content.update(kept)
+        return list(content.items())
 
     def judge(self, kernel: Kernel) -> Judged:
         """The commands of this turn, from what stands now."""
@@ -81,8 +109,8 @@ class WorkerTurn:
         if self.recovers:
             commands += self._given_up(kernel)
             self._places += [None] * len(commands)
-        for report in self.reports:
-            self._report(kernel, report, commands, refusals)
+        for report, judge in zip(self.reports, self._judges, strict=True):
+            self._report(kernel, report.lease_id, judge, commands, refusals)
         for end in self.ends:
             if end.lease_id not in self.results and self._holds(kernel, end.job_id, end.lease_id):
                 kind = _KINDS.get(end.code, "interrupted")
@@ -136,16 +164,69 @@ class WorkerTurn:
                 self.results[lease_id] = OK if answer.refusal is None else answer.refusal.code
         return answers[-1].grants if self.claim is not None and answers else ()
 
-    def _report(self, kernel: Kernel, report: Report, commands: list[Command], refusals: list[Refused]) -> None:
-        judged = report.judge(kernel)
+    def to_list(self) -> list[object]:
+        """The turn as it travels to the owner of a partition."""
+        return [
+            self.holder,
+            self.worker_id,
+            [[*report[:3], [list(pair) for pair in report.content], report.fault] for report in self.reports],
+            [list(end) for end in self.ends],
+            [list(lease) for lease in self.leases],
+            sorted(self.beats),
+            None if self.claim is None else command_to_list(self.claim),
+            self.recovers,
+            self.lease,
+        ]
+
+    @classmethod
+    def from_list(cls, value: Any) -> WorkerTurn:
+        """Rebuild what `to_list` made; the kernel looks at what it says."""
+        try:
+            holder, worker_id, reports, ends, leases, beats, claim, recovers, lease = value
+            claimed = None if claim is None else command_from_list(claim)
+            if not (isinstance(holder, str) and isinstance(worker_id, str) and isinstance(claimed, Claim | None)):
+                raise InvalidInput("a turn has a holder, a worker and a claim or none")
+            return cls(
+                holder,
+                worker_id,
+                [Report(one[0], one[1], one[2], [(pair[0], pair[1]) for pair in one[3]], one[4]) for one in reports],
+                [End(*one) for one in ends],
+                [Lease(*one) for one in leases],
+                frozenset(beats),
+                claimed,
+                bool(recovers),
+                lease,
+            )
+        except (TypeError, ValueError, IndexError) as exc:
+            raise InvalidInput(f"not the turn of a worker: {exc}") from exc
+
+    def outcome(self, granted: Sequence[Grant]) -> list[object]:
+        """What came of the turn, as it travels back."""
+        results = [list(item) for item in self.results.items()]
+        return [results, self.gone, [list(grant) for grant in self.found], [list(grant) for grant in granted]]
+
+    def take_in(self, outcome: Sequence[Any]) -> Sequence[Grant]:
+        """Take in what came of the turn elsewhere; the leases that were granted now."""
+        try:
+            results, gone, found, granted = outcome
+            self.results, self.gone = {lease_id: code for lease_id, code in results}, list(gone)  # noqa: C416 - checks pairs
+            self.found = [Grant(*one) for one in found]
+            return [Grant(*one) for one in granted]
+        except (TypeError, ValueError) as exc:
+            raise InvalidInput(f"not what came of a turn: {exc}") from exc
+
+    def _report(
+        self, kernel: Kernel, lease_id: bytes, judge: Judge, commands: list[Command], refusals: list[Refused]
+    ) -> None:
+        judged = judge(kernel)
         if isinstance(judged, Refused):
             refusals.append(judged)
-            self.results[report.lease_id] = judged.code
+            self.results[lease_id] = judged.code
             return
         made = judged.commands if isinstance(judged, Judged) else judged
         for command in made[:-1]:
             self._add(commands, command, None)
-        self._add(commands, made[-1], report.lease_id)
+        self._add(commands, made[-1], lease_id)
 
     def _add(self, commands: list[Command], command: Command, lease_id: bytes | None) -> None:
         commands.append(command)
@@ -178,3 +259,9 @@ class WorkerTurn:
             for job in kernel.jobs.values()
             if job.state == State.RUNNING and job.lease_holder == self.holder and job.lease_id not in self.results
         ]
+
+
+def _refusing(envelope: bytes, fault: str) -> Judge:
+    """The judgement about a report with such a fault; its digest is kept in the log of decisions (X-157)."""
+    refusal = Refused("REPORT_INVALID", f"the report's {fault}", {"result_digest": sha256(envelope)})
+    return lambda _kernel: refusal

@@ -7,20 +7,19 @@ another session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from detent.canon import decode_trusted, encode
-from detent.errors import InvalidInput, StoreUnavailable
-from detent.kernel import Kernel, Order
+from detent.errors import InvalidInput
+from detent.kernel import Order
+from detent.owner.questions import BUDGET, LISTED_MAX, SESSIONS, Question
 from detent.owner.session import Session
 from detent.scheduling.orders import write_request
-from detent.scheduling.scheduler import Scheduler
-from detent.scheduling.sessions import Sessions
 
 T = TypeVar("T")
 
-LISTED_MAX: Final = 1_000
 NAMES: Final = {"tokens": "tokens", "time": "time_ms", "cost": "cost"}
 """The scheduler's words for budgets, and those of the API."""
 
@@ -60,9 +59,7 @@ class Budgets:
     async def left(self, workspace: str, session_id: str) -> dict[str, int]:
         """What is left of each budget of a session. Raises `InvalidInput` for one that is not there."""
         name = name_of(workspace, session_id)
-        found = await self._look(
-            self._session.partition(name), lambda sessions: dict(sessions.left(name)) if sessions.has(name) else None
-        )
+        found = await self._look(self._session.partition(name), BUDGET, name)
         if found is None:
             raise InvalidInput(
                 "there is no such session in this workspace", code="NOT_FOUND", hint="POST /v1/sessions opens one"
@@ -74,19 +71,14 @@ class Budgets:
         prefix = name_of(workspace, "")
         names: list[str] = []
         for partition in range(self._session.partitions):
-            names += await self._look(partition, lambda found: found.names(prefix, LISTED_MAX))
+            found: list[str] = await self._look(partition, SESSIONS, prefix)
+            names += found
         return [name.removeprefix(prefix) for name in sorted(names)[:LISTED_MAX]]
 
-    async def _look(self, partition: int, question: Callable[[Sessions], T]) -> T:
-        owned = self._session.owned
-        if owned is None:
-            raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
-
-        def ask(kernel: Kernel) -> T:
-            queue = kernel.queue
-            return question(queue.sessions if isinstance(queue, Scheduler) else Sessions())
-
-        return await asyncio.wrap_future(owned.owners[partition].look(ask))
+    async def _look(self, partition: int, question: Question[T], about: str) -> T:
+        look = partial(self._session.look, question, partition, about)
+        asked = look() if self._session.owns_partition(partition) else await asyncio.to_thread(look)
+        return question.read(await asyncio.wrap_future(asked))
 
 
 def headers_of(left: Mapping[str, int]) -> dict[str, str]:

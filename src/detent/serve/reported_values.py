@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from detent.canon import json_decode, json_digest, sha256
+from detent.canon import json_decode, json_digest
 from detent.canon.strict_json import NotStrictJson
-from detent.errors import Refused
 from detent.jobs.work import WorkReport
-from detent.owner.turn import Judge
 
 Read = Callable[[bytes], bytes | None]
 """The bytes of content, or None where it is gone."""
@@ -31,12 +29,6 @@ def value_fault(report: WorkReport, read: Read) -> str | None:
         except NotStrictJson as exc:
             return str(exc)
     return None
-
-
-def refused(envelope: bytes, fault: str) -> Judge:
-    """The judgement about a report with such a fault; its digest is kept in the log of decisions (X-157)."""
-    refusal = Refused("REPORT_INVALID", f"the report's {fault}", {"result_digest": sha256(envelope)})
-    return lambda _kernel: refusal
 
 
 def _values(report: WorkReport, read: Read) -> Iterator[tuple[str, bytes | None, bytes | None]]:

@@ -33,13 +33,14 @@ from detent.kernel.history import Record
 from detent.ledger import SignedResult
 from detent.owner.backend import Backend
 from detent.owner.policies import REMOTE
+from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.worker_offers import Offered, read_offers, write_offers
 from detent.owner.worker_turn import OK, End, Lease, Report, WorkerTurn
 from detent.serve.far_output import FarOutput, FarOutputs
 from detent.serve.fleet import ANSWERS_KEPT, Fleet, HeldLease, Worker, enrolled_records, is_about_workers
 from detent.serve.grants import Opened, TreeDigests, opened
-from detent.serve.reported_values import refused, value_fault
+from detent.serve.reported_values import value_fault
 from detent.serve.vacancies import Taken, Vacancies
 from detent.store.api import CONTENT_INLINE_BYTES_MAX, RecordRow
 from detent.store.streams import VerifiedStream
@@ -252,7 +253,7 @@ class Turns:
 
     def _decide(self, worker: Worker, said: Turn, wanted: int, *, recovers: bool) -> Decided:
         """Check what was reported, commit it together with heartbeats and a claim, and open what was granted. On a thread."""
-        reports, content, missing = self._reports(worker, said)
+        reports, missing = self._reports(worker, said)
         self._show(worker, said.logs)
         now = time.monotonic()
         named = {beat.lease_id for beat in said.beats}
@@ -273,24 +274,23 @@ class Turns:
             recovers,
             self._lease,
         )
-        granted = self._committed(turn, content)
+        granted = self._committed(turn)
         turn.results.update(dict.fromkeys(self._unsent(said, reports), MISSING))
         found = [grant for grant in turn.found if grant.lease_id not in named]
         return Decided(turn, [self._open(grant) for grant in (*found, *granted)], missing)
 
-    def _committed(self, turn: WorkerTurn, content: Sequence[tuple[bytes, bytes]] = ()) -> Sequence[Grant]:
+    def _committed(self, turn: WorkerTurn) -> Sequence[Grant]:
         """Have a turn decided: in one commit, or in one for each partition that has a part in it."""
         session, granted = self._session, list[Grant]()
         if session.partitions == 1:
-            return turn.read(session.send((), content=content, judge=turn.judge)())
+            return session.worker_turn(turn, FIRST)
         for partition in session.rounds.order(session.partitions):
             left = 0 if turn.claim is None else turn.claim.limit - len(granted)
             claims = session.may_have_work(partition)
             part = turn.part(lambda job_id: session.partition(job_id) == partition, claims=claims, left=left)  # noqa: B023
             if part is None:
                 continue
-            beside = content if part.reports else ()
-            got = part.read(session.send((), partition=partition, content=beside, judge=part.judge)())
+            got = session.worker_turn(part, partition)
             turn.take(part)
             granted += got
             if got:
@@ -311,8 +311,8 @@ class Turns:
             self._lease,
         )
 
-    def _reports(self, worker: Worker, said: Turn) -> tuple[list[Report], list[tuple[bytes, bytes]], list[bytes]]:
-        """The reports of a turn as they are judged, the content they bring, and what they name that is not there.
+    def _reports(self, worker: Worker, said: Turn) -> tuple[list[Report], list[bytes]]:
+        """The reports of a turn with the content that they bring, and what they name that is not there.
 
         A report may name what came with it, what its worker uploaded under the same lease, and what its job was given. That other content
         is in the home counts for nothing: it may be another workspace's (T4).
@@ -321,7 +321,6 @@ class Turns:
         if any(len(piece) > CONTENT_INLINE_BYTES_MAX for piece in said.content):
             raise InvalidInput(f"a piece of content in a turn has at most {CONTENT_INLINE_BYTES_MAX} bytes")
         reports: list[Report] = []
-        content: dict[bytes, bytes] = {}
         missing: list[bytes] = []
         for lease_id, envelope in said.reports:
             report = _report(envelope)
@@ -335,15 +334,10 @@ class Turns:
                 continue
             own = [(digest, pieces[digest]) for digest in named if digest in pieces]
             fault = None if report is None else value_fault(report, lambda one: pieces.get(one) or self._stored(one))
-            if fault is not None:
-                reports.append(Report(lease_id, refused(envelope, fault), job_id))
-                continue
-            if len(envelope) > CONTENT_INLINE_BYTES_MAX:
+            if fault is None and len(envelope) > CONTENT_INLINE_BYTES_MAX:
                 self._backend.files.put(envelope)
-            judge, kept = self._session.judged(envelope, own)
-            content.update(kept)
-            reports.append(Report(lease_id, judge, job_id))
-        return reports, list(content.items()), missing
+            reports.append(Report(lease_id, envelope, job_id, own, fault))
+        return reports, missing
 
     def _stored(self, digest: bytes) -> bytes | None:
         with contextlib.suppress(DetentError):
