@@ -25,7 +25,7 @@ KEY = SigningKey(SEED)
 DIGEST = bytes(32)
 OPENINGS: dict[str, Callable[[Home], object]] = {
     "owner.lock": lambda home: try_lock(home.lock),
-    "owner.sock": lambda home: Connection(home.socket, lambda _: None),
+    "owner.sock": lambda home: Connection.to(home.socket, lambda _: None),
     "config.toml": lambda home: home.settings(),
     "ledger.db": lambda home: SqliteStore.open_reader(home.ledger_file),
     "ledger.db-wal": lambda home: SqliteStore.open(home.ledger_file),

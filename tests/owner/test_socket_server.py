@@ -434,7 +434,7 @@ def test_a_message_too_large_to_send_is_refused_before_it_is_sent(house: House, 
 
 
 def test_many_requests_of_one_client_are_in_flight_side_by_side(house: House, owner: Session) -> None:
-    connection = Connection(house.home.socket, lambda _connection: None)
+    connection = Connection.to(house.home.socket, lambda _connection: None)
     futures = [connection.ask(0, [house.submit(f"job-{n}")]) for n in range(50)]
     assert all(future.result(WAIT_SECONDS)[0].ok for future in futures)
     connection.close()
@@ -457,7 +457,7 @@ def test_an_owner_of_another_version_is_told_apart(tmp_path: Path) -> None:
     thread = threading.Thread(target=answer)
     thread.start()
     with pytest.raises(HomeError, match="another version"):
-        Connection(tmp_path / "owner.sock", lambda _connection: None)
+        Connection.to(tmp_path / "owner.sock", lambda _connection: None)
     thread.join(WAIT_SECONDS)
     server.close()
 

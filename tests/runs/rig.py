@@ -216,7 +216,7 @@ class Rig:
                 self.clock.jump(1000)
                 for work in self._works:
                     owned = work.session.owned
-                    for owner in owned.owners if owned is not None else ():
+                    for owner in owned.owners.values() if owned is not None else ():
                         owner.look(lambda _kernel: None).result()
 
         self.lane.on_idle = idle

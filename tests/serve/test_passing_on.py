@@ -13,8 +13,9 @@ from typing import NoReturn
 import pytest
 
 from detent.errors import InvalidInput
+from detent.owner.owner_address import Address, parse_address
 from detent.serve.listening import Listening, advertised
-from detent.serve.passing_on import Address, PassingOn, parse_address
+from detent.serve.passing_on import PassingOn
 from tests.serve.served import ANSWER_SECONDS, read_all
 
 CONNECTIONS = 2

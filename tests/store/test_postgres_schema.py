@@ -24,9 +24,9 @@ WRITTEN_ROW_BY_ROW = {
 """What SQLite does by a statement for each row, and PostgreSQL within one call."""
 PACKED = {"insert_shape", "insert_signature", "shapes", "signature", "last_signature"}
 OF_A_SERVER = {
-    "append", "append_beside", "append_refusals", "copying", "create_schema", "end_holder", "hold", "holder",
-    "keep_alive", "load_tree_head", "mark_copying", "renew", "schema_texts", "schema_version", "set_address", "set_moved",
-    "set_owner", "set_schema_version", "settings", "temporary_schema",
+    "append", "append_beside", "append_refusals", "copying", "create_schema", "end_holder", "forget_servers", "hold",
+    "holder", "holders", "keep_alive", "load_tree_head", "mark_copying", "not_synced", "renew", "renew_server", "schema_texts",
+    "schema_version", "servers", "set_address", "set_moved", "set_owner", "set_schema_version", "settings", "temporary_schema",
 }  # fmt: skip
 
 

@@ -83,6 +83,12 @@ With -o json, the first line on standard output says where it listens.""",
     help="How other servers of the ledger reach this one.  [default: where it listens]",
 )
 @click.option(
+    "--link-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Where another server of the ledger connects to this one, if they share its partitions.  [default: any free port]",
+)
+@click.option(
     "-w",
     "--workers",
     type=click.IntRange(0, 1024),
@@ -119,6 +125,7 @@ def command(  # noqa: PLR0913 - one for each option
     names: tuple[str, ...],
     public_url: str | None,
     advertise: str | None,
+    link_port: int,
     workers: int | None,
     project: Path | None,
     drain_timeout: float,
@@ -139,6 +146,7 @@ def command(  # noqa: PLR0913 - one for each option
         public_url=public_url,
         proxy_header=proxy_header,
         advertise=advertise,
+        link_port=link_port,
     )
     beside = Beside(worker_count(workers, least=0), project)
     insist_on_protection(listening)

@@ -107,6 +107,8 @@ class Owner:
         self.config = config
         self.failure: BaseException | None = None
         self.on_failed: Callable[[], None] = lambda: None
+        self.given_up = False
+        """Whether it closes because another server is to own the partition."""
         self.observers: list[Callable[[int, Sequence[Record]], None]] = []
         """Told of every commit's records and of the position of the first, in order, once their callers were answered.
 
@@ -468,8 +470,22 @@ class Owner:
             tell(item.future, self._closed_error())
 
     def _closed_error(self) -> DetentError:
+        if self.given_up:
+            return moved(self.partition)
         why = f": {self.failure}" if self.failure is not None else ""
         return StoreUnavailable(f"the owner has closed{why}", hint="open the ledger again and repeat the request")
+
+
+def moved(partition: int) -> StoreUnavailable:
+    """What a server says of a partition that it does not own: nothing was done, and another one is to be asked."""
+    return StoreUnavailable(
+        f"partition {partition} is not owned here", hint="ask its owner", details={"moved": partition}
+    )
+
+
+def has_moved(error: StoreUnavailable) -> bool:
+    """Whether that is why a request was not looked at."""
+    return "moved" in error.details
 
 
 def _refused_to_begin(refusal: Refused) -> Exception:

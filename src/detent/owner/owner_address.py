@@ -8,7 +8,7 @@ partition and the epoch: an unsigned address, or one of an earlier epoch or anot
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from detent.canon import SigningKey, encode, verify
 from detent.ledger import Trust
@@ -21,6 +21,29 @@ if TYPE_CHECKING:
 
 ADDRESS_LABEL: Final = b"detent/owner-address/v1\0"
 TRANSITION: Final = "transition"
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address | None:
+    """An address as HOST:PORT; None for anything else."""
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        return None
+    return Address(host, int(port))
 
 
 def sign_address(key: SigningKey, origin: str, partition: int, epoch: int, address: str) -> bytes:

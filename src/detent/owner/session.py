@@ -33,14 +33,14 @@ from detent.ledger import signer_refusal
 from detent.owner.acceptance import ENVELOPE_BYTES_MAX, VerifiedReport, job_of
 from detent.owner.home import Home
 from detent.owner.lock import is_held, owner_pid, step_aside, try_lock
-from detent.owner.owner import Owner
+from detent.owner.owner import Owner, has_moved, moved
 from detent.owner.questions import Question, question_of
 from detent.owner.routing import FIRST, Pieces, Rounds, Routed, only_partition, whole
 from detent.owner.socket_client import Connection, NotSent
 from detent.owner.socket_messages import OWNER_COMMANDS, Answer, answer_of
 from detent.owner.store_history import GRANTS_PAGE, Observer, Tail, check_asker, open_grants
 from detent.owner.turn import Carried, Judge, Make, Request
-from detent.owner.wiring import OwnedHome, Parts, insist_on_enrolment, open_owned
+from detent.owner.wiring import OwnedHome, Parts, open_owned
 from detent.owner.worker_turn import WorkerTurn
 from detent.store.api import CONTENT_INLINE_BYTES_MAX
 
@@ -98,7 +98,7 @@ class Session:
 
     def owns_partition(self, partition: int) -> bool:
         """Whether this process is the owner of a partition now."""
-        return (owned := self.owned) is not None and 0 <= partition < len(owned.owners)
+        return (owned := self.owned) is not None and partition in owned.owners
 
     @property
     def linked(self) -> bool:
@@ -164,8 +164,9 @@ class Session:
 
     def may_have_work(self, partition: int) -> bool:
         """Whether jobs may be waiting in a partition. What comes into its queue after the look is told by its commit."""
-        link = self._link
-        return not isinstance(link, OwnedHome) or len(link.owners[partition].kernel.queue) > 0
+        owned = self.owned
+        owner = None if owned is None else owned.owners.get(partition)
+        return owner is None or len(owner.kernel.queue) > 0
 
     def post(self, commands: Sequence[Command], content_of: Sequence[Pieces]) -> Callable[[], list[Answer]]:
         """Have commands decided together with the next request of this thread, in one commit; returns how to take the answers.
@@ -224,12 +225,26 @@ class Session:
                     owner.take_turn()
                 return [answer_of(outcome) for outcome in asked.result()]
 
-            return taken
+            return taken if link.holdings is None else again(taken)
 
         def there(link: Connection) -> Callable[[], list[Answer]]:
             if judge is not None:
                 raise StoreUnavailable("another process owns the home", hint="ask again when that process has ended")
-            return link.ask(partition, commands, **carried).result
+            asked = link.ask(partition, commands, **carried)
+            return again(asked.result)
+
+        def again(taken: Callable[[], list[Answer]]) -> Callable[[], list[Answer]]:
+            """Ask the next owner if this one has given the partition up before it looked at the request."""
+
+            def answers() -> list[Answer]:
+                try:
+                    return taken()
+                except StoreUnavailable as exc:
+                    if not has_moved(exc) or judge is not None:
+                        raise
+                return self._ask_one(commands, partition, None, carried)
+
+            return answers
 
         return self._reach(partition, here, there)
 
@@ -279,7 +294,7 @@ class Session:
 
         def here(link: OwnedHome) -> Answer:
             owner = _owner(link, partition)
-            judge, kept = link.judging(partition)(report, content)
+            judge, kept = link.checking.judging(partition)(report, content)
             call = partial(owner.call, (), content=kept, judge=judge, timeout=timeout)
             return answer_of(_answered(call, timeout)[-1])
 
@@ -293,7 +308,7 @@ class Session:
         """Have a partition decide its part of a worker's turn, in one commit; gives the leases that were granted."""
 
         def here(link: OwnedHome) -> Sequence[Grant]:
-            content = turn.prepare(link.judging(partition))
+            content = turn.prepare(link.checking.judging(partition))
             outcomes = _owner(link, partition).call((), content=content, judge=turn.judge)
             return turn.read([answer_of(outcome) for outcome in outcomes])
 
@@ -318,9 +333,9 @@ class Session:
             self._set_takers()
 
     def _set_takers(self) -> None:
-        if self._takers is not None and isinstance(self._link, OwnedHome):
-            for owner in self._link.owners:
-                owner.takers = self._takers
+        takers = self._takers
+        if takers is not None and isinstance(self._link, OwnedHome):
+            self._link.each(lambda owner: setattr(owner, "takers", takers))
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Receive every record that is committed to the home from now on, in order, under any owner.
@@ -364,7 +379,7 @@ class Session:
         """How many partitions the ledger has, which never changes."""
         link = self._link
         if self._partition_count is None and isinstance(link, OwnedHome):
-            self._partition_count = len(link.owners)
+            self._partition_count = link.partitions
         if self._partition_count is None:
             with self._parts.open_reader(self.home.ledger) as reader:
                 self._partition_count = reader.partitions
@@ -377,18 +392,30 @@ class Session:
 
     def _reach(self, partition: int, here: Callable[[OwnedHome], _T], there: Callable[[Connection], _T]) -> _T:
         """Ask the owner of a partition, here or the one that is connected; if that one is gone before it was asked, the next."""
+        deadline = time.monotonic() + CONNECT_SECONDS
         while True:
-            link = self._owner_of(partition)
-            if isinstance(link, OwnedHome):
-                return here(link)
+            home = link = self._ready()
             try:
+                link = self._owner_of(home, partition)
+                if isinstance(link, OwnedHome):
+                    return here(link)
                 return there(link)
             except NotSent:
-                self._take_over(link)
+                if home is link:
+                    self._take_over(home)
+                    continue
+                if time.monotonic() > deadline:
+                    raise
+            except StoreUnavailable as exc:
+                if not has_moved(exc) or time.monotonic() > deadline:
+                    raise
+            time.sleep(CONNECT_PAUSE_SECONDS)  # Its next owner is being found.
 
-    def _owner_of(self, partition: int) -> OwnedHome | Connection:  # noqa: ARG002 - one process owns all partitions of a home
-        """Who owns a partition: this process, or the one that is connected. The one place that knows."""
-        return self._ready()
+    def _owner_of(self, home: OwnedHome | Connection, partition: int) -> OwnedHome | Connection:
+        """Who owns a partition: this process, the one that is connected, or another server. The one place that knows."""
+        if isinstance(home, Connection) or home.holdings is None or partition in home.owners:
+            return home
+        return home.holdings.reach(partition)
 
     def _ready(self) -> OwnedHome | Connection:
         if self._forked:
@@ -429,7 +456,7 @@ class Session:
                     self._link.watch(self._lost)
                     return
                 try:
-                    self._link = Connection(self.home.socket, self._lost)
+                    self._link = Connection.to(self.home.socket, self._lost)
                     self._feed()
                     return
                 except (OSError, OutcomeUnknown, NotSent, TimeoutError):
@@ -443,7 +470,7 @@ class Session:
         if not socket or not os.path.exists(str(socket)):  # noqa: PTH110 - a path of another process's own
             raise refusal
         try:
-            return Connection(Path(str(socket)), self._lost)
+            return Connection.to(Path(str(socket)), self._lost)
         except (OSError, OutcomeUnknown, NotSent, TimeoutError):
             raise refusal from None
 
@@ -452,8 +479,10 @@ class Session:
         if self._tail is None:
             return
         if isinstance(self._link, OwnedHome):
-            for owner in self._link.owners:
-                owner.observers.append(partial(self._tail.hear, owner.partition))
+            hear = self._tail.hear
+            self._link.each(lambda owner: owner.observers.append(partial(hear, owner.partition)))
+            if self._link.holdings is not None:
+                self._link.holdings.on_news = self._tail.look
         self._tail.look()  # Commits before this moment are not announced.
 
     def _lost(self, link: OwnedHome | Connection) -> None:
@@ -502,9 +531,12 @@ def _refuse_owner_commands(commands: Sequence[Command]) -> None:
 
 
 def _owner(link: OwnedHome, partition: int) -> Owner:
-    if type(partition) is not int or not 0 <= partition < len(link.owners):
-        raise InvalidInput(f"the ledger has no partition {partition!r}: they go from 0 to {len(link.owners) - 1}")
-    return link.owners[partition]
+    owner = link.owners.get(partition) if type(partition) is int else None
+    if owner is None and link.holdings is not None and partition in range(link.partitions):
+        raise moved(partition)
+    if owner is None:
+        raise InvalidInput(f"the ledger has no partition {partition!r}: they go from 0 to {link.partitions - 1}")
+    return owner
 
 
 def _answered(wait: Callable[[], list[_T]], timeout: float | None) -> list[_T]:
@@ -522,7 +554,7 @@ def _make(command: Command, link: OwnedHome, owner: Owner) -> Make:
             refused = RefusedManifest(refusal, command.manifest.job_id)
             return lambda tick: Submit(tick, refused, command.run_id)
     elif isinstance(command, EnrollWorker):
-        insist_on_enrolment(link.trusts, link.owners, owner.partition, command)
+        link.checking.insist_on_enrolment(owner.partition, command)
     return partial(stamped, command)
 
 

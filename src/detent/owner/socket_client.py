@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Protocol, Self, TypeVar
 
 from detent.errors import DetentError, HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, Grant
@@ -33,6 +34,68 @@ from detent.store.files import refuse_links
 _T = TypeVar("_T")
 
 HELLO_SECONDS = 5.0
+PIECE_BYTES = 256 * 1024
+
+
+class Stream(Protocol):
+    """Bytes to and from an owner. One thread reads; those that send take turns."""
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, or raise `OSError`."""
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer at the end."""
+
+    def close(self) -> None:
+        """End both directions, also under a thread that reads."""
+
+
+class SocketStream:
+    """What streams over a socket have in common: reading as many bytes as were asked for."""
+
+    _socket: socket.socket
+
+    def __init__(self) -> None:
+        self._ahead = bytearray()
+
+    def _more(self) -> bytes:
+        """The next bytes that have come; none at the end."""
+        return self._socket.recv(PIECE_BYTES)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer at the end."""
+        while len(self._ahead) < size and (piece := self._more()):
+            self._ahead += piece
+        found = bytes(self._ahead[:size])
+        del self._ahead[:size]
+        return found
+
+    def close(self) -> None:
+        """End both directions."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class UnixStream(SocketStream):
+    """A connection to a socket in the file system."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        refuse_links(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(HELLO_SECONDS)
+            with short_path(path) as name:
+                self._socket.connect(name)
+            self._socket.settimeout(None)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        self._socket.sendall(data)
 
 
 class NotSent(StoreUnavailable):
@@ -45,32 +108,39 @@ class Connection:
     ``on_lost`` is called, on a thread of the connection's own, when the owner goes away.
     """
 
-    def __init__(self, path: Path, on_lost: Callable[[Connection], None]) -> None:
-        refuse_links(path)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._on_lost = on_lost
+    def __init__(
+        self,
+        stream: Stream,
+        on_lost: Callable[[Connection], None],
+        *,
+        said: Mapping[str, object] = MappingProxyType({}),
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``said`` goes with the first message. ``on_news`` is called, on the connection's thread, when the owner tells of a commit."""
+        self._stream = stream
+        self._on_lost, self._on_news = on_lost, on_news
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[dict[str, object]]] = {}
         self._lock = threading.Lock()
         self._closed = False
-        try:
-            self._socket.settimeout(HELLO_SECONDS)
-            with short_path(path) as name:
-                self._socket.connect(name)
-            self._socket.settimeout(None)
-        except OSError:
-            self._socket.close()
-            raise
         self._thread = threading.Thread(target=self._read, name="detent-client", daemon=True)
         self._thread.start()
         try:
-            hello = self._send({"op": "hello"}).result(timeout=HELLO_SECONDS).get("hello")
+            answered = self._send({"op": "hello", **said}).result(timeout=HELLO_SECONDS)
+            hello = answered.get("hello")
+            if "error" in answered:
+                raise error_from_map(answered["error"])
             if not isinstance(hello, dict) or hello.get("protocol") != PROTOCOL:
                 raise HomeError("the home's owner runs another version of Detent", hint="stop it, then start this one")
         except BaseException:
             self.close()
             raise
         self.owner_pid = hello.get("pid")
+
+    @classmethod
+    def to(cls, path: Path, on_lost: Callable[[Connection], None]) -> Self:
+        """Connect to the socket of an owner on this machine."""
+        return cls(UnixStream(path), on_lost)
 
     def ask(
         self,
@@ -121,13 +191,15 @@ class Connection:
         answer: Future[Any] = self._asked(message, "found", lambda found: found[0])
         return answer
 
+    def forward(self, message: dict[str, object]) -> Future[dict[str, object]]:
+        """Pass on the message of another process; the future has the whole answer."""
+        return self._send(message)
+
     def close(self) -> None:
         """Hang up. Requests still in flight are answered with `OutcomeUnknown`."""
         with self._lock:
             self._closed = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._stream.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -146,7 +218,7 @@ class Connection:
                 raise _not_sent()
             self._waiting[number] = future
             try:
-                self._socket.sendall(data)
+                self._stream.send(data)
             except OSError as exc:
                 # Not all of it was sent, and half a message is none.
                 self._waiting.pop(number, None)
@@ -154,17 +226,20 @@ class Connection:
         return future
 
     def _read(self) -> None:
+        read = self._stream.read
         try:
-            with self._socket.makefile("rb") as stream:
-                while len(head := stream.read(LENGTH_BYTES)) == LENGTH_BYTES:
-                    length = int.from_bytes(head, "big")
-                    if length > FRAME_BYTES_MAX:
-                        break
-                    message = read_message(stream.read(length))
-                    number = message.get("id")
-                    future = self._waiting.pop(number, None) if isinstance(number, int) else None
-                    if future is not None:
-                        future.set_result(message)
+            while len(head := read(LENGTH_BYTES)) == LENGTH_BYTES:
+                length = int.from_bytes(head, "big")
+                if length > FRAME_BYTES_MAX:
+                    break
+                message = read_message(read(length))
+                if "news" in message:
+                    self._on_news()
+                    continue
+                number = message.get("id")
+                future = self._waiting.pop(number, None) if isinstance(number, int) else None
+                if future is not None:
+                    future.set_result(message)
         except (OSError, DetentError, ValueError):
             pass
         with self._lock:

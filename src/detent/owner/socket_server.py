@@ -16,17 +16,17 @@ import stat
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from detent.errors import DetentError, HomeError, InvalidInput, OutcomeUnknown, Refused
 from detent.kernel import Command, EnrollWorker, Manifest, Outcome, RefusedManifest, Submit, VerifiedManifest
 from detent.kernel.commands import command_from_list
 from detent.ledger.schema import parse_manifest
-from detent.owner.owner import Owner
+from detent.owner.owner import Owner, moved
 from detent.owner.questions import question_of
 from detent.owner.socket_messages import (
     CLIENT_COMMANDS,
@@ -49,6 +49,8 @@ from detent.store.files import untrusted_file
 if TYPE_CHECKING:
     import asyncio
 
+    Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """Answers a connection may leave unread before it is closed."""
 FRAME_SECONDS_MAX = 60.0
@@ -56,8 +58,33 @@ FRAME_SECONDS_MAX = 60.0
 
 Operation: TypeAlias = "tuple[Future[Any], Callable[[Any], dict[str, object]]]"
 """What was asked of an owner, and what is said of its answer."""
-InsistOnEnrolment = Callable[[int, EnrollWorker], None]
-VerifyManifest = Callable[[int, tuple[bytes, bytes, bytes]], VerifiedManifest | Refused]
+
+
+class Asked(Protocol):
+    """How what other processes send is checked before a partition decides it."""
+
+    def verified(self, partition: int, signed: tuple[bytes, bytes, bytes]) -> VerifiedManifest | Refused:
+        """A manifest, if the key that signed it may."""
+
+    def judging(self, partition: int) -> JudgeReport:
+        """How a report is judged."""
+
+    def insist_on_enrolment(self, partition: int, command: EnrollWorker) -> None:
+        """Refuse a worker whose certificate or proof does not hold."""
+
+
+class Forwards(Protocol):
+    """A connection to an owner elsewhere."""
+
+    def forward(self, message: dict[str, object]) -> Future[dict[str, object]]:
+        """Pass on the message of another process; the future has the whole answer."""
+
+
+class Elsewhere(Protocol):
+    """The owners of partitions that are not owned here."""
+
+    def reach(self, partition: int) -> Forwards:
+        """The connection to the owner of a partition; `StoreUnavailable` where there is none now. Does not wait."""
 
 
 class SocketServer:
@@ -65,17 +92,17 @@ class SocketServer:
 
     def __init__(
         self,
-        path: Path,
-        owners: list[Owner],
-        verify: VerifyManifest,
-        judging: Callable[[int], JudgeReport],
-        insist_on_enrolment: InsistOnEnrolment,
+        path: Path | None,
+        asked: Asked,
+        owners: Mapping[int, Owner],
+        partitions: int,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        """``owners`` may change; what is for a partition without one here is passed on ``elsewhere``, or refused."""
         self._path = path
-        self._owners = owners
-        self._verify = verify
-        self._judging = judging
-        self._insist_on_enrolment = insist_on_enrolment
+        self._asked = asked
+        self._owners, self._partitions = owners, partitions
+        self._elsewhere = elsewhere
         self._operations: dict[str, Callable[[dict[str, object]], Operation]] = {
             "ask": self._ask,
             "result": self._result,
@@ -123,8 +150,9 @@ class SocketServer:
             if end is not None:
                 self._descriptors.discard(end.fileno())
                 end.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
     def _run(self) -> None:
         """Wait for a client. Most processes end before one connects, and never load an event loop."""
@@ -171,9 +199,7 @@ class SocketServer:
             self._loop, self._stop = loop, stop
         served = bound.dup()
         self._descriptors.add(served.fileno())
-        # Newer ones would remove the socket at the end, by a name that may be gone by then; that is for `_hang_up`.
-        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        server = await asyncio.start_unix_server(accept, sock=served, limit=FRAME_BYTES_MAX, **options)
+        server = await self._listen(accept, served)
         await stop.wait()
         self._descriptors.discard(served.fileno())
         server.close()
@@ -181,8 +207,16 @@ class SocketServer:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
+    async def _listen(self, accept: Accept, served: socket.socket) -> asyncio.AbstractServer:
+        import asyncio  # noqa: PLC0415
+
+        # Newer ones would remove the socket at the end, by a name that may be gone by then; that is for `_hang_up`.
+        options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        return await asyncio.start_unix_server(accept, sock=served, limit=FRAME_BYTES_MAX, **options)
+
     def _bind(self) -> socket.socket:
         """Bind the socket, 0600 from its first moment; a socket left by a dead owner is in the way and removed."""
+        assert self._path is not None
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.unlink(missing_ok=True)
@@ -226,18 +260,29 @@ class SocketServer:
         number = message.get("id")
         try:
             if message.get("op") == "hello":
-                epochs = [owner.epoch for owner in self._owners]
-                return self._send(
-                    writer, {"id": number, "hello": {"protocol": PROTOCOL, "pid": os.getpid(), "epochs": epochs}}
-                )
+                return self._greet(message, writer)
             operation = self._operations.get(str(message.get("op")))
             if operation is None:
                 raise InvalidInput(f"unknown operation {message.get('op')!r}")
-            asked, said = operation(message)
+            asked, said = self._passed_on(message) if self._is_elsewhere(message) else operation(message)
         except Exception as exc:  # noqa: BLE001 - no message of another process can make the owner fail
             return self._send(writer, {"id": number, "error": error_to_map(_typed(exc))})
         asked.add_done_callback(lambda done: self._soon(self._reply, writer, number, done, said))
         return None
+
+    def _greet(self, message: dict[str, object], writer: asyncio.StreamWriter) -> None:
+        epochs = [owner.epoch for owner in [*self._owners.values()]]
+        hello = {"protocol": PROTOCOL, "pid": os.getpid(), "epochs": epochs}
+        self._send(writer, {"id": message.get("id"), "hello": hello})
+
+    def _is_elsewhere(self, message: dict[str, object]) -> bool:
+        return self._elsewhere is not None and self._partition(message) not in self._owners
+
+    def _passed_on(self, message: dict[str, object]) -> Operation:
+        """Have the owner of another server answer, in its own words."""
+        assert self._elsewhere is not None
+        asked = self._elsewhere.reach(self._partition(message)).forward(message)
+        return asked, lambda answered: {name: value for name, value in answered.items() if name != "id"}
 
     def _soon(self, reply: Callable[..., None], *arguments: object) -> None:
         # The service may have closed meanwhile; then the client has learnt already that its outcome is unknown.
@@ -276,13 +321,13 @@ class SocketServer:
         if not isinstance(envelope, bytes):
             raise InvalidInput("a result is the bytes of a signed report")
         content = [_content_pair(pair) for pair in _list(message, "content")]
-        judge, kept = self._judging(owner.partition)(envelope, content)
+        judge, kept = self._asked.judging(owner.partition)(envelope, content)
         return self._left(owner, owner.ask((), content=kept, judge=judge, wake=False)), _answers
 
     def _turn(self, message: dict[str, object]) -> Operation:
         """Have the turn of a worker elsewhere decided, whose server owns another partition or none."""
         owner, turn = self._owner(message), WorkerTurn.from_list(message.get("turn"))
-        content = turn.prepare(self._judging(owner.partition))
+        content = turn.prepare(self._asked.judging(owner.partition))
         asked = self._left(owner, owner.ask((), content=content, judge=turn.judge, wake=False))
         return asked, lambda outcomes: {"outcome": turn.outcome(turn.read([answer_of(one) for one in outcomes]))}
 
@@ -298,10 +343,17 @@ class SocketServer:
         return asked, lambda grants: {"grants": [list(grant) for grant in grants]}
 
     def _owner(self, message: dict[str, object]) -> Owner:
+        partition = self._partition(message)
+        owner = self._owners.get(partition)
+        if owner is None:
+            raise moved(partition)
+        return owner
+
+    def _partition(self, message: dict[str, object]) -> int:
         partition = message.get("partition")
-        if type(partition) is not int or not 0 <= partition < len(self._owners):
-            raise InvalidInput(f"a request names a partition from 0 to {len(self._owners) - 1}")
-        return self._owners[partition]
+        if type(partition) is not int or not 0 <= partition < self._partitions:
+            raise InvalidInput(f"a request names a partition from 0 to {self._partitions - 1}")
+        return partition
 
     def _make(self, item: object, partition: int) -> Make:
         if not isinstance(item, list) or len(item) < 2 or item[0] not in CLIENT_COMMANDS:
@@ -310,7 +362,7 @@ class SocketServer:
             return self._make_submit(item, partition)
         command: Command = command_from_list([item[0], 0, *item[2:]])
         if isinstance(command, EnrollWorker):
-            self._insist_on_enrolment(partition, command)
+            self._asked.insist_on_enrolment(partition, command)
         return lambda tick: replace(command, tick=tick)
 
     def _make_submit(self, item: list[object], partition: int) -> Make:
@@ -321,7 +373,7 @@ class SocketServer:
             raise InvalidInput("a submission is a manifest, a key id, a signature, a run and a request") from None
         if not (isinstance(body, bytes) and isinstance(key_id, bytes) and isinstance(signature, bytes)):
             raise InvalidInput("a signed manifest has the bytes of a body, a key id and a signature")
-        verified = self._verify(partition, (body, key_id, signature))
+        verified = self._asked.verified(partition, (body, key_id, signature))
         manifest = _refused_manifest(body, verified) if isinstance(verified, Refused) else verified
         return lambda tick: Submit(tick, manifest, run_id, request)  # type: ignore[arg-type] # The kernel looks at both.
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from detent.canon import SigningKey, digest_text
 from detent.canon.late import dataclass
@@ -29,6 +29,7 @@ from detent.owner.owner_address import TRANSITION, sign_address, tell_address
 from detent.owner.policies import carried_over
 from detent.owner.recovery import recover, tree_node
 from detent.owner.settings import Settings
+from detent.owner.socket_client import Connection
 from detent.owner.socket_server import SocketServer
 from detent.owner.state_directory import KeptHeads, displaced_heads, forget_bound_heads, settle_in, state_directory
 from detent.owner.ticks import Clock, SystemClock
@@ -47,6 +48,30 @@ Judging: TypeAlias = (
 """Says what has to be decided about a report and what came with it, and which content is kept if it is accepted."""
 
 
+class Sharing(Protocol):
+    """The partitions of a ledger that servers share, as far as this process owns or reaches them (`holdings.py`)."""
+
+    on_news: Callable[[], None]
+
+    def lead(self, store: Store, trusts: Sequence[Trust]) -> tuple[dict[int, Owner], list[Trust]]:
+        """Begin to own the first partition, which the store holds."""
+
+    def settle(self, stand_by: Callable[[StoreUnavailable], None] | None) -> None:
+        """Wait until every partition can be asked."""
+
+    def step_down(self) -> None:
+        """Forget the first partition: leading did not work out."""
+
+    def each(self, prepare: Callable[[Owner], None]) -> None:
+        """Prepare every owner that is here now, and every one that comes."""
+
+    def reach(self, partition: int) -> Connection:
+        """The connection to the server that owns a partition."""
+
+    def close(self) -> None:
+        """Give up everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an owner is made of beside its home; tests put fakes here."""
@@ -63,6 +88,8 @@ class Parts:
     """Called while a process elsewhere owns the ledger, which is taken over when that ends or is silent; None: that is an error."""
     address: str = ""
     """Where a server takes requests, as HOST:PORT, for those that stand by; empty for any other process."""
+    holdings: Sharing | None = None
+    """The partitions that this server shares with others; None where one process owns all of them."""
     serves: bool = False
     """Whether the owner is a server: it announces a key that certifies workers, where the ledger has none."""
 
@@ -115,25 +142,59 @@ class Parts:
             reader.close()
 
 
+class Checking:
+    """How what comes from elsewhere is checked before a partition decides it, by the trust in force there now."""
+
+    def __init__(
+        self, home: Home, trusts: Sequence[Trust], owners: Mapping[int, Owner], certificates: Certificates
+    ) -> None:
+        self._home, self._trusts, self._owners, self._certificates = home, trusts, owners, certificates
+
+    def verified(self, partition: int, signed: tuple[bytes, bytes, bytes]) -> VerifiedManifest | Refused:
+        """A manifest from another process, if the key that signed it may."""
+        return verify_manifest(self._trusts[partition], signed, self._owners[partition].size, partition=partition)
+
+    def judging(self, partition: int) -> Judging:
+        """How the owner of a partition comes to decide about a report."""
+        return partial(
+            judge,
+            self._trusts[partition],
+            position=self._owners[partition].size,
+            partition=partition,
+            has_file=self._home.content_files().has,
+            certificate_of=partial(self._certificates.of, partition),
+        )
+
+    def insist_on_enrolment(self, partition: int, command: EnrollWorker) -> None:
+        """Refuse a worker whose certificate or proof does not hold now in the partition, before the kernel hears of it."""
+        position = self._owners[partition].size
+        if refusal := enrolment_refusal(self._trusts[partition], command, position, partition):
+            raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
+
+
 class OwnedHome:
-    """A home this process owns: one owner for each partition, and the socket for all other processes."""
+    """A home this process owns: an owner for each partition, or for some where servers share them, and the socket for all other processes."""
 
     def __init__(  # noqa: PLR0913 - the parts an owned home is made of
         self,
         home: Home,
         lock: OwnerLock,
-        owners: list[Owner],
-        stores: list[Store],
-        trusts: list[Trust],
+        owners: Mapping[int, Owner],
+        stores: Sequence[Store],
+        trusts: Sequence[Trust],
         service: SocketServer | None,
         telemetry: Telemetry | None = None,
         *,
-        certificates: Certificates,
+        checking: Checking,
+        holdings: Sharing | None = None,
     ) -> None:
         self.home = home
         self.owners = owners
+        """By partition. Those of a ledger that servers share come and go."""
         self.trusts = trusts
-        self.certificates = certificates
+        self.checking = checking
+        self.holdings = holdings
+        """What knows the owners of the other partitions; None where there are none."""
         self._lock = lock
         self._stores = stores
         self._service = service
@@ -145,23 +206,35 @@ class OwnedHome:
         return self.trusts[0]
 
     @property
+    def partitions(self) -> int:
+        """How many partitions the ledger has."""
+        return len(self.trusts)
+
+    @property
     def failed(self) -> bool:
         """Whether an owner has closed: the home must be opened again."""
-        return any(owner.closed for owner in self.owners)
+        return any(owner.closed for owner in [*self.owners.values()])
 
     @property
     def failure(self) -> BaseException | None:
         """Why an owner has closed, if one has failed."""
-        return next((owner.failure for owner in self.owners if owner.failure is not None), None)
+        return next((owner.failure for owner in [*self.owners.values()] if owner.failure is not None), None)
 
-    def judging(self, partition: int) -> Judging:
-        """How the owner of a partition comes to decide about a report."""
-        return partial(judge_report, self.home, self.trusts, self.owners, self.certificates, partition)
+    def each(self, prepare: Callable[[Owner], None]) -> None:
+        """Prepare every owner that is here now, and every one that comes."""
+        if self.holdings is not None:
+            self.holdings.each(prepare)
+            return
+        for owner in self.owners.values():
+            prepare(owner)
 
     def watch(self, on_failed: Callable[[OwnedHome], None]) -> None:
         """Have it told when an owner fails, which may be at once."""
-        for owner in self.owners:
+
+        def follow(owner: Owner) -> None:
             owner.on_failed = partial(on_failed, self)
+
+        self.each(follow)
         if self.failed:
             on_failed(self)
 
@@ -169,7 +242,9 @@ class OwnedHome:
         """Stop listening, finish what waits, give the home up."""
         if self._service is not None:
             self._service.close()
-        for owner in self.owners:
+        if self.holdings is not None:
+            self.holdings.close()
+        for owner in [*self.owners.values()]:
             owner.close()
         for store in self._stores:
             store.close()
@@ -185,6 +260,7 @@ def open_owned(
 ) -> OwnedHome:
     """Open a home whose lock is held: check it, recover every partition, begin a new epoch in each, listen."""
     opened: list[Store] = []
+    service: SocketServer | None = None
     try:
         settings = home.settings()
         place = home.ledger
@@ -208,69 +284,72 @@ def open_owned(
             forget_bound_heads(home, trusts[0], environment)
         for partition, kept in displaced_heads(home, trusts[0], environment):
             check_kept_head(first, kept, partition)
-        for partition in range(1, first.partitions):
-            opened.append(parts.open_store(place))
-            hold(opened[-1], place, home.socket, [partition], stand_by=parts.stand_by)
-        announce = announcements(home, first, trusts) if parts.serves else [()] * len(opened)
-        owners = [
-            begin_owner(
-                home, store, settings, trusts[partition], keeper, parts, partition, announce=announce[partition]
-            )
-            for partition, store in enumerate(opened)
-        ]
-        if any(announce):
-            trusts = [load_trust(first, settings, partition) for partition in range(first.partitions)]
-        if parts.address:
-            _tell_addresses(home, opened, owners, trusts, parts.address)
-        certificates = Certificates(partial(parts.open_reader, home.ledger), trusts)
+        if parts.holdings is not None:
+            owners, trusts = parts.holdings.lead(first, trusts)
+        else:
+            for partition in range(1, first.partitions):
+                opened.append(parts.open_store(place))
+                hold(opened[-1], place, home.socket, [partition], stand_by=parts.stand_by)
+            announce = announcements(home, first, trusts) if parts.serves else [()] * len(opened)
+            owners = {
+                partition: begin_owner(
+                    home, store, settings, trusts[partition], keeper, parts, partition, announce=announce[partition]
+                )
+                for partition, store in enumerate(opened)
+            }
+            if any(announce):
+                trusts[:] = [load_trust(first, settings, partition) for partition in range(first.partitions)]
+            for partition, store in enumerate(opened):
+                tell_own_address(home, store, owners[partition], trusts[partition], parts.address)
+        checking = Checking(home, trusts, owners, Certificates(partial(parts.open_reader, place), trusts))
         files = home.content_files()
         files.sweep_abandoned()
         Content(first, files).sweep(lambda: uploads_kept(home.uploads, files))
-        service, telemetry = None, _telemetry(home, settings, owners, parts)
+        telemetry = None
+        if parts.holdings is None and (telemetry := telemetry_of(home, settings, parts)) is not None:
+            for owner in owners.values():
+                telemetry.attach(owner)
         if listen:
             # Before the owners' loops: if the socket cannot be opened, nothing runs yet that would have to be stopped.
-            service = SocketServer(
-                home.socket,
-                owners,
-                partial(_verify, trusts, owners),
-                lambda partition: partial(judge_report, home, trusts, owners, certificates, partition),
-                partial(insist_on_enrolment, trusts, owners),
-            )
-            service.start()
-        for owner in owners:
-            owner.start()
+            server = SocketServer(home.socket, checking, owners, len(trusts), parts.holdings)
+            server.start()
+            service = server
+        if parts.holdings is not None:
+            parts.holdings.settle(parts.stand_by)
+        else:
+            for owner in owners.values():
+                owner.start()
         if telemetry is not None:
             telemetry.start()
-        return OwnedHome(home, lock, owners, opened, trusts, service, telemetry, certificates=certificates)
+        return OwnedHome(
+            home, lock, owners, opened, trusts, service, telemetry, checking=checking, holdings=parts.holdings
+        )
     except BaseException:
+        if service is not None:
+            service.close()
+        if parts.holdings is not None:
+            parts.holdings.step_down()
         for store in opened:
             store.close()
         lock.release()
         raise
 
 
-def _tell_addresses(
-    home: Home, stores: Sequence[Store], owners: Sequence[Owner], trusts: Sequence[Trust], address: str
-) -> None:
-    """Say where this server takes requests, signed by the key of each owner's next batch."""
-    for store, owner, trust in zip(stores, owners, trusts, strict=True):
+def tell_own_address(home: Home, store: Store, owner: Owner, trust: Trust, address: str) -> None:
+    """Say where this server takes requests, signed by the key of the owner's next batch; other processes say nothing."""
+    if address:
         key = signing_key(home, trust, TRANSITION, owner.size, owner.partition)
         proof = sign_address(key, trust.origin, owner.partition, owner.epoch, address)
         tell_address(store, home.ledger, owner.partition, address, proof)
 
 
-def _telemetry(home: Home, settings: Settings, owners: Sequence[Owner], parts: Parts) -> Telemetry | None:
-    """What tells monitoring of this home, attached to its owners; None where the settings ask for nothing."""
+def telemetry_of(home: Home, settings: Settings, parts: Parts) -> Telemetry | None:
+    """What tells monitoring of this home; None where the settings ask for nothing."""
     if settings.textfile is None and settings.log is None:
         return None
     from detent.owner.telemetry import Telemetry  # noqa: PLC0415 - most homes need none of it
 
-    telemetry = Telemetry(
-        home.path, partial(parts.read_ledger, home.ledger), textfile=settings.textfile, log=settings.log
-    )
-    for owner in owners:
-        telemetry.attach(owner)
-    return telemetry
+    return Telemetry(home.path, partial(parts.read_ledger, home.ledger), textfile=settings.textfile, log=settings.log)
 
 
 def begin_ledger(home: Home, signed: SignedTrust, store: Store, *, parts: Parts | None = None) -> None:
@@ -423,37 +502,3 @@ def _config(
 
 def _announce(tick: int, *, signed: SignedTrust) -> ChangeTrust:
     return ChangeTrust(tick, TrustConfig.parse(signed.body).version, signed.digest(), signed.envelope())
-
-
-def judge_report(
-    home: Home,
-    trusts: list[Trust],
-    owners: list[Owner],
-    certificates: Certificates,
-    partition: int,
-    report: bytes | VerifiedReport,
-    content: Sequence[tuple[bytes, bytes]],
-) -> tuple[Judge, Sequence[tuple[bytes, bytes]]]:
-    """What the owner of a partition has to decide about a report, by the trust in force there now."""
-    return judge(
-        trusts[partition],
-        report,
-        content,
-        position=owners[partition].size,
-        partition=partition,
-        has_file=home.content_files().has,
-        certificate_of=partial(certificates.of, partition),
-    )
-
-
-def insist_on_enrolment(trusts: list[Trust], owners: list[Owner], partition: int, command: EnrollWorker) -> None:
-    """Refuse a worker whose certificate or proof does not hold now in the partition, before the kernel hears of it."""
-    if refusal := enrolment_refusal(trusts[partition], command, owners[partition].size, partition):
-        raise InvalidInput(refusal.message, code=refusal.code, details=dict(refusal.details))
-
-
-def _verify(
-    trusts: list[Trust], owners: list[Owner], partition: int, signed: tuple[bytes, bytes, bytes]
-) -> VerifiedManifest | Refused:
-    """Check a manifest from another process against the trust in force now in the partition it is for."""
-    return verify_manifest(trusts[partition], signed, owners[partition].size, partition=partition)

@@ -104,8 +104,7 @@ class Enrolling:
 
     def _everywhere(self, command: Command, operated: Operate) -> None:
         """Have a command decided in every partition; the record of who asked is in the first."""
-        owned = self._session.owned
-        for partition in range(1 if owned is None else len(owned.owners)):
+        for partition in range(self._session.partitions):
             self._ask([command] if partition else [command, operated], partition)
 
     async def _write(self, commands: list[Command]) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from detent.errors import DetentError, InvalidInput, RequestRefused
-from detent.serve.passing_on import parse_address
+from detent.owner.owner_address import parse_address
 
 BACKLOG: Final = 512
 DESCRIPTORS_WANTED: Final = 65_536
@@ -40,6 +40,8 @@ class Listening:
     """How clients reach it, where that is not where it listens: the base of signed URLs."""
     advertise: str | None = None
     """How the other servers of the ledger reach this one, as HOST or HOST:PORT, where that is not where it listens."""
+    link_port: int = 0
+    """Where the server that leads connects to this one, if both share the partitions of a ledger; any free port for 0."""
 
     @property
     def scheme(self) -> str:
@@ -78,23 +80,26 @@ def insist_on_protection(listening: Listening) -> None:
         )
 
 
-@contextlib.contextmanager
-def bound(listening: Listening) -> Iterator[socket.socket]:
-    """A socket that listens there."""
+def bound(listening: Listening) -> contextlib.AbstractContextManager[socket.socket]:
+    """A socket that listens for requests."""
     _raise_descriptors()
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    return bound_to(listening.host, listening.port, "another program may use the port; --port 0 takes a free one")
+
+
+@contextlib.contextmanager
+def bound_to(host: str, port: int, hint: str) -> Iterator[socket.socket]:
+    """A socket that listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP: only then does asyncio send the pieces of an answer at once, instead of waiting 40 ms for the reader's receipt.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((listening.host, listening.port))
+        listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as exc:
         listener.close()
         raise DetentError(
-            f"cannot listen on {bracketed(listening.host)}:{listening.port}: {exc.strerror}",
-            code="ADDRESS_UNUSABLE",
-            hint="another program may use the port; --port 0 takes a free one",
+            f"cannot listen on {bracketed(host)}:{port}: {exc.strerror}", code="ADDRESS_UNUSABLE", hint=hint
         ) from exc
     try:
         yield listener

@@ -17,7 +17,9 @@ import contextlib
 import socket
 import threading
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+from detent.owner.owner_address import Address
 
 FRESH_SECONDS: Final = 1.0
 """How long an address counts after it was last told; an owner that lives is told five times a second."""
@@ -27,29 +29,6 @@ LINGER_SECONDS: Final = 5.0
 CANCEL_SECONDS: Final = 0.1
 """How long a connection that is to be closed may take before it is told again."""
 PIECE_BYTES: Final = 64 * 1024
-
-
-class Address(NamedTuple):
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def parse_address(text: str) -> Address | None:
-    """An address as HOST:PORT; None for anything else."""
-    host, _, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        return None
-    if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        return None
-    return Address(host, int(port))
 
 
 class PassingOn:

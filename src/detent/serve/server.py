@@ -78,7 +78,7 @@ from detent.serve.routes import ALL
 from detent.serve.routes.home import queue_of
 from detent.serve.routes.jobs import summary_of
 from detent.serve.serving import Serving
-from detent.serve.standing_by import ToldToEnd, owning_session
+from detent.serve.standing_by import ToldToEnd, owning_session, shared_partitions
 from detent.serve.submitting import Submitting
 from detent.serve.table import Table
 from detent.serve.turns import Turns
@@ -131,11 +131,13 @@ def run(
     if listening.public_url is not None:
         listening = replace(listening, public_url=checked_public_url(listening.public_url))
     parts = replace(parts or Parts(), serves=True)
-    with _only_server(home), bound(listening) as listener:
+    with _only_server(home), bound(listening) as listener, contextlib.ExitStack() as stack:
         faults: list[BaseException] = []
         connections = Rates.from_settings(home.settings().access).connections
         server = _Server(listening, faults, connections)
         parts = replace(parts, address=advertised(listening, listener.getsockname()[1]))
+        if not (beside or Beside()).reads_only:
+            parts = replace(parts, holdings=stack.enter_context(shared_partitions(home, parts, listening)))
         try:
             session = owning_session(
                 *(home, parts, lambda failure: server.stop_for(_why_ended(failure)), note),

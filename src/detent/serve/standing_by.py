@@ -7,22 +7,27 @@ well. Requests go to the address that the owner itself has signed (`owner/owner_
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from detent.errors import DetentError, StoreUnavailable
 from detent.owner.home import Home
-from detent.owner.owner_address import holder_of, is_signed_address
+from detent.owner.owner_address import Address, holder_of, is_signed_address, parse_address
 from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, load_trust
 from detent.runs.ending import Ending
-from detent.serve.passing_on import Address, PassingOn, parse_address
+from detent.serve.listening import Listening, bound_to
+from detent.serve.passing_on import PassingOn
 from detent.store.api import LedgerReader
+
+if TYPE_CHECKING:
+    from detent.owner.holdings import Holdings
 
 ASK_SECONDS: Final = 0.2
 """How often a server that stands by asks for the ledger, and who owns it."""
@@ -123,6 +128,31 @@ class StandBy:
         for text in sorted(now - self._told, reverse=True):
             self._note(text)
         self._told = now
+
+
+@contextmanager
+def shared_partitions(home: Home, parts: Parts, listening: Listening) -> Iterator[Holdings | None]:
+    """What this server owns of a ledger whose partitions servers share; None where one process owns all."""
+    if isinstance(home.ledger, Path):
+        yield None
+        return
+    with parts.open_reader(home.ledger) as reader:
+        partitions = reader.partitions
+    if partitions == 1:
+        yield None
+        return
+    from detent.owner.holdings import Holdings  # noqa: PLC0415 - needs psycopg
+
+    own = parse_address(parts.address)
+    assert own is not None
+    taken = "another program may use the port; --link-port 0 takes a free one"
+    with bound_to(listening.host, listening.link_port, taken) as listener:
+        address = Address(own.host, listener.getsockname()[1])
+        holdings = Holdings(home, parts, listener, str(address), os.environ)
+        try:
+            yield holdings
+        finally:
+            holdings.close()
 
 
 def owning_session(

@@ -85,7 +85,7 @@ class TemporaryHome:
         """Have every owner that this process has opened look at the clock, and wait until it has done what is due."""
         for session in self._sessions:
             owned = session.owned
-            for owner in owned.owners if owned is not None else ():
+            for owner in [*owned.owners.values()] if owned is not None else ():
                 owner.look(_nothing).result()
 
     def verify(self) -> Report:

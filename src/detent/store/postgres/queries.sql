@@ -117,6 +117,35 @@ UPDATE detent.owners SET address = $2, proof = $3 WHERE partition = $1 AND backe
 -- Says that the owner of partition $1 under epoch $2 still works.
 SELECT detent.renew($1, $2)
 
+-- name: holders
+-- Which process holds each partition that is held, and for how many milliseconds it has been silent.
+SELECT held.objid::bigint, coalesce(process, ''),
+    coalesce((1000 * extract(epoch FROM clock_timestamp() - renewed_at))::bigint, 0)
+FROM pg_catalog.pg_locks AS held
+    LEFT JOIN detent.owners AS own ON own.partition = held.objid::bigint AND own.backend = held.pid
+WHERE locktype = 'advisory' AND granted AND objsubid = 2
+    AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND classid = 'detent.partitions'::regclass
+
+-- name: not_synced
+-- What this connection writes need not outlive the database server.
+SELECT set_config('synchronous_commit', 'off', false)
+
+-- name: renew_server
+-- Says that the server process $1 on host $2 works, is connected to at $3 under certificate $4, signed by $5, and is, by the owner under epoch $6.
+INSERT INTO detent.servers (process, host, address, certificate, proof, linked, renewed_at)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
+ON CONFLICT (process) DO UPDATE SET linked = excluded.linked, renewed_at = excluded.renewed_at
+
+-- name: forget_servers
+-- Removes process $1 from the servers, and those that have been silent for $2 seconds.
+DELETE FROM detent.servers WHERE process = $1 OR renewed_at < clock_timestamp() - make_interval(secs => $2)
+
+-- name: servers
+-- The servers that have said within $1 milliseconds that they work.
+SELECT process, host, address, certificate, proof, linked FROM detent.servers
+WHERE renewed_at > clock_timestamp() - make_interval(secs => $1 / 1000.0)
+
 -- name: set_moved
 -- Marks the ledger as moved, so that no epoch begins here any more, and deposes the owners that there are.
 WITH marked AS (UPDATE detent.ledger SET moved_to = $1 RETURNING id)

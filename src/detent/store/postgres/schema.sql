@@ -37,6 +37,18 @@ CREATE TABLE detent.owners (
     proof bytea NOT NULL DEFAULT '\x'
 );
 
+-- The servers that share the partitions: where each is connected to by the one that leads, under which certificate, signed by a
+-- key of the ledger, and the epoch of the first partition whose owner is connected to it now. A row that is not renewed counts for nothing.
+CREATE TABLE detent.servers (
+    process text PRIMARY KEY,
+    host text NOT NULL,
+    address text NOT NULL,
+    certificate bytea NOT NULL,
+    proof bytea NOT NULL,
+    linked bigint NOT NULL CHECK (linked >= 0),
+    renewed_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE detent.batches (
     partition integer NOT NULL CHECK (partition >= 0),
     batch_no bigint NOT NULL CHECK (batch_no >= 0),

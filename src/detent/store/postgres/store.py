@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
@@ -89,6 +89,20 @@ _APPEND_TYPES: Final = (
     *_BESIDE_TYPES,
 )
 """The types of what ``detent.append`` takes, in its order."""
+
+
+class ServerRow(NamedTuple):
+    """A server that shares the partitions of a ledger."""
+
+    process: str
+    host: str
+    address: str
+    """Where the server that leads connects to it."""
+    certificate: bytes
+    proof: bytes
+    linked: int
+    """The epoch of the first partition whose owner is connected to it; 0 while none is."""
+
 
 _Parameters = list[bytes | None]
 _PREPARED: Final = {
@@ -181,6 +195,26 @@ class PostgresStore(PostgresReader):
     def renew(self, partition: int, epoch: int) -> bool:
         """Say that the owner under an epoch still works; False if it is deposed."""
         return self._call("renew", [int4(partition), int8(epoch)]) == b"\1"
+
+    def holders(self) -> dict[int, tuple[str, int]]:
+        """The process that holds each partition that is held, and for how many milliseconds it has been silent."""
+        return {partition: (process, silent_ms) for partition, process, silent_ms in self._all("holders")}
+
+    def presence(self) -> None:
+        """Use this connection to say that a server works: what it writes need not be durable."""
+        self._all("not_synced")
+
+    def renew_server(self, server: ServerRow) -> None:
+        """Say that a server works."""
+        self._write("renew_server", [*server])
+
+    def forget_servers(self, process: str, silent_seconds: float) -> None:
+        """Remove a server, and those that have been silent for so long."""
+        self._write("forget_servers", [process, silent_seconds])
+
+    def servers(self, silent_ms: int) -> list[ServerRow]:
+        """The servers that have said within so many milliseconds that they work."""
+        return [ServerRow(*row) for row in self._all("servers", silent_ms)]
 
     @property
     def backend_pid(self) -> int | None:
