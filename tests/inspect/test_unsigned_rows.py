@@ -171,7 +171,7 @@ def test_the_signed_history_knows_nothing_of_it(house: House, tmp_path: Path) ->
     exported = tmp_path / "out.detent"
     done = export(house.home, exported, environment=house.environment)
     assert detent.verify(exported, root=digest_text(done.root)).ok
-    beside = {"WORK_INDEX_WRONG", "ANSWER_WRONG"}  # Rows that no submission made.
+    beside = {"WORK_INDEX_WRONG", "LABEL_WRONG", "ANSWER_WRONG"}  # Rows that no submission made.
     assert set(verify_home(house.home, environment=house.environment).codes) == beside
     for data in (batches, records, exported.read_bytes()):
         assert KEY not in data

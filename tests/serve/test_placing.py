@@ -26,6 +26,7 @@ from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
 from tests.serve.served import ANSWER_SECONDS, Reply, Served, start
 from tests.serve.test_jobs_write import CELL
+from tests.serve.test_reads import pages
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER_TRACE = TRACE.replace("0af7", "0bf7")
@@ -42,7 +43,7 @@ steps:
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
     made = project(tmp_path_factory.mktemp("placing"))
     with (made.home.path / "config.toml").open("a") as settings:
-        settings.write('\n[pools]\nlater = ["big"]\n\n[leases.remote]\nttl_ms = 90000\nheartbeat_ms = 90000\n')
+        settings.write('\n[pools]\nlater = ["big"]\nshelf = []\n\n[leases.remote]\nttl_ms = 90000\nheartbeat_ms = 90000\n')
         settings.write("\n[workers]\naudit_percent = 100\n")
     return made
 
@@ -149,6 +150,57 @@ def test_a_promised_pool_lets_jobs_wait_and_explain_says_what_is_missing(
     certified.turn(reports=(certified.report(grant),))
     assert ended(served, job_id)["status"] == "succeeded"
     served.ask("POST", f"/v1/workers/{certified.enrolled.worker_id}/retire")
+
+
+@pytest.mark.door("GET /v1/jobs", "detent list")
+def test_jobs_are_listed_by_pool_and_by_label_however_they_were_submitted(served: Served, gpu: HandWorker) -> None:
+    """Work that is never reused is listed as well: payloads, tasks without a result to keep, steps and what repeats them."""
+    one = {"target": "tasks:note", "arguments": ["listed", "/"], "pool": "shelf", "reuse": False}
+    sent = [
+        post(served, "/v1/jobs", {"task": {**one, "label": "listed"}}),
+        post(served, "/v1/jobs", {"task": {**one, "label": "listed", "reuse": True, "arguments": ["kept", "/"]}}),
+        post(served, "/v1/jobs", {"payload": {**CELL, "document_revision_id": "listed"}, "place": {"pool": "shelf"}}),
+    ]
+    assert {reply.status for reply in sent} == {202}
+    jobs = [str(reply.json["job_id"]) for reply in sent]
+    contract = "name: listing\nsteps: [{id: a, pool: shelf, run: {shell: 'true'}}]\n"
+    run_id = post(served, "/v1/runs", {"contract": contract}).json["run_id"]
+    eventually(lambda: bool(served.json(f"/v1/jobs?run={run_id}")["items"]), "the step is queued")
+    step = [str(job["job_id"]) for job in served.json(f"/v1/jobs?run={run_id}")["items"]]
+    batch = post(served, "/v1/jobs:batch", {"items": [{"task": {**one, "label": "in a batch"}}], "atomic": True})
+    jobs += [*step, str(batch.json["items"][0]["job_id"])]
+
+    def listed(query: str) -> list[str]:
+        return [job["job_id"] for job in pages(served, f"/v1/jobs?limit=2&{query}")]
+
+    assert listed("pool=shelf") == jobs[::-1]
+    assert listed("label=listed") == jobs[1::-1]
+    assert listed("label=listing/a") == step
+    assert listed("label=in%20a%20batch") == jobs[-1:]
+    assert listed("label=nobody's") == listed("pool=nobody's") == []
+    cancelled(served, jobs[0])
+    assert listed("label=listed&state=cancelled") == listed("pool=shelf&state=cancelled") == jobs[:1]
+    assert listed("pool=shelf&state=queued") == jobs[:0:-1]
+    here = [
+        "-m",
+        "detent",
+        "list",
+        "--pool",
+        "shelf",
+        "--state",
+        "queued",
+        "-o",
+        "json",
+        "--connect",
+        served.told["url"],
+    ]
+    told = subprocess.run(
+        [sys.executable, *here],
+        env={**os.environ, "DETENT_KEY": served.token}, capture_output=True, timeout=ANSWER_SECONDS, check=True,
+    )  # fmt: skip
+    assert [row["job_id"] for row in json.loads(told.stdout)] == jobs[:0:-1]
+    for job_id in jobs[1:]:
+        cancelled(served, job_id)
 
 
 def test_a_resource_that_only_a_worker_elsewhere_has_places_a_job_there(

@@ -193,6 +193,7 @@ def test_the_end_of_a_job_is_delivered_once_and_signed(place: Place) -> None:
         assert verify_signature(public, message, b64decode(signature))
     listed = place.served.json(f"/v1/webhooks/{made['webhook']['hook_id']}")
     assert (listed["state"], made["secret"]) == ("on", None)
+    assert len(place.served.json(listed["deliveries"])["items"]) == 2
 
 
 def test_a_delivery_is_repeated_until_the_receiver_takes_it_and_redirects_are_not_followed(place: Place) -> None:

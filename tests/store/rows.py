@@ -11,6 +11,7 @@ from detent.store.api import (
     BatchRow,
     Commit,
     JobRow,
+    JobsWanted,
     RecordRow,
     RefusalRow,
     RunRow,
@@ -163,6 +164,12 @@ def everything(store: StoreReader) -> dict[str, object]:
         "work_rows": list(store.work_rows()),
         "work_elements": list(store.work_element_rows()),
         "jobs_outside_work": list(store.jobs_outside_work()),
+        "label_rows": list(store.label_rows()),
+        "labels of jobs": [store.label(row.job_id) for row in store.jobs()],
+        "pages": [
+            [row for _, row in store.jobs_page(JobsWanted("tenant", label=label, pool=pool), limit=9)]
+            for label, pool in (("flow/step", None), ("flow/other", None), (None, "gpu"))
+        ],
         "answer_rows": list(store.answer_rows()),
         "answers": [store.answer(digest(scope)) for scope in ("one", "two", "three")],
     }

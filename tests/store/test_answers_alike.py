@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from detent.errors import DetentError, InvariantBroken
 from detent.store.api import (
     ANSWERS_KEPT_MS,
+    NEVER_REUSED,
     AnswerRow,
     CheckpointRow,
     Commit,
@@ -57,12 +58,13 @@ RECORDS: st.SearchStrategy[RecordRow] = st.one_of(
     st.builds(lambda job_id, run_id: note("step_reused", job_id=job_id, run_id=run_id), st.none() | JOB_IDS, RUN_IDS),
 )
 WORK = st.builds(
-    lambda job_id, key, place, label, text, keys: work(
-        job_id, key, workspace=place, label=label, payload_digest=digest(text), element_keys=keys
+    lambda job_id, key, place, label, text, keys, pool: work(
+        job_id, execution_key=key, workspace=place, label=label, payload_digest=digest(text), element_keys=keys, pool=pool
     ),
-    JOB_IDS, st.sampled_from(["key", "other"]), st.sampled_from(["here", "there"]),
+    JOB_IDS, st.sampled_from([digest("key"), digest("other"), NEVER_REUSED]), st.sampled_from(["here", "there", "tenant"]),
     st.sampled_from(["flow/step", "flow/other"]), TEXTS,
     st.sampled_from([(), (), (digest("key"),), (None, digest("other"), digest("key"))]),
+    st.sampled_from([None, "gpu", "flow/step"]),
 )  # fmt: skip
 ANSWERS = st.builds(
     lambda scope, days, response: kept(scope, response=response, at_ms=days * ANSWERS_KEPT_MS // 2),

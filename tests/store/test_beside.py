@@ -11,7 +11,7 @@ import pytest
 from detent.canon import encode
 from detent.errors import InvalidInput, InvariantBroken
 from detent.jobs.dedupe import IDEMPOTENCY_WINDOW_MS
-from detent.store.api import ANSWERS_KEPT_MS, Store, WorkRow
+from detent.store.api import ANSWERS_KEPT_MS, NEVER_REUSED, JobsWanted, Store, WorkRow
 from detent.store.sqlite import SqliteStore
 from tests.store.rows import Writer, answer, content, digest, everything, job, note, submitted, work
 
@@ -305,6 +305,107 @@ def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, st
     assert store.answer(digest("one")) == answer("one", at_ms=1)
 
 
+# Labels and pools
+
+
+def listed(store: Any, tenant: str = "tenant", limit: int = 10, **choice: Any) -> list[str]:
+    return [row.job_id for _, row in store.jobs_page(JobsWanted(tenant, **choice), limit=limit)]
+
+
+def named(job_id: str, label: str = "flow/step", pool: str | None = None, *, reused: bool = False) -> WorkRow:
+    row = work(job_id, workspace="tenant", label=label, pool=pool)
+    return row if reused else row._replace(execution_key=NEVER_REUSED)
+
+
+def test_jobs_are_listed_by_label_and_by_pool_whether_their_work_is_reused_or_not(writer: Writer, store: Store) -> None:
+    rows = [named("a"), named("b", "other", "gpu"), named("c", pool="gpu", reused=True), named("d", pool="flow/step")]
+    writer.append([submitted(name) for name in "abcde"], [job(name) for name in "abcde"], work=rows)
+    writer.append(
+        [submitted("x")], [job("x", tenant_id="there")], work=[named("x", pool="gpu")._replace(workspace="there")]
+    )
+    writer.move("a", 1, "RUNNING")
+    assert listed(store, label="flow/step") == ["d", "c", "a"]
+    assert listed(store, label="flow/step", limit=1) == ["d"]
+    (number, _), _, _ = store.jobs_page(JobsWanted("tenant", label="flow/step"), limit=3)
+    assert listed(store, label="flow/step", before=number) == ["c", "a"]
+    assert listed(store, label="flow/step", state="RUNNING") == ["a"]
+    assert listed(store, pool="gpu") == ["c", "b"]
+    assert listed(store, pool="flow/step") == ["d"]
+    assert listed(store, "there", pool="gpu") == ["x"]
+    assert listed(store, label="gpu") == listed(store, pool="other") == listed(store, pool="nobody's") == []
+    assert [(row.job_id, row.label, row.pool) for row in store.label_rows()] == [
+        ("a", "flow/step", None), ("b", "other", "gpu"), ("c", "flow/step", "gpu"), ("d", "flow/step", "flow/step"),
+        ("x", "flow/step", "gpu"),
+    ]  # fmt: skip
+
+
+def test_work_that_is_never_reused_is_found_by_no_key(writer: Writer, store: Store) -> None:
+    """X-148: two such jobs have no key in common, and no row that a search for equal work could meet."""
+    writer.append([submitted("a"), submitted("b")], [job("a", run_id="r"), job("b")], work=[named("a"), named("b")])
+    for key in (NEVER_REUSED, bytes(32), digest("payload of a")):
+        assert list(store.work("tenant", key)) == []
+        assert list(store.work_of_keys("tenant", [key])) == []
+    assert list(store.work_labelled("tenant", "flow/step")) == list(store.work_rows()) == []
+    assert [row.job_id for row in store.jobs_outside_work()] == ["a", "b"]
+    assert store.labels_of_run("r") == set()
+
+
+def test_a_label_and_a_pool_go_with_the_payload_that_named_them(writer: Writer, store: Store) -> None:
+    """X-171"""
+    rows = [named("a", "told", "gpu"), named("b", "told", reused=True), named("c", "told", "gpu")]
+    writer.append([submitted(name) for name in "abc"], [job(name) for name in "abc"], work=rows)
+    writer.append(erased=[digest("payload of a"), digest("payload of b")])
+    assert listed(store, label="told") == listed(store, pool="gpu") == ["c"]
+    assert [row.job_id for row in store.label_rows()] == ["c"]
+    writer.append(erased=[digest("payload of c")])
+    assert list(store.label_rows()) == []
+    assert listed(store, label="told") == listed(store, pool="gpu") == []
+
+
+def test_no_file_holds_a_label_that_was_erased(path: Path) -> None:
+    """X-171"""
+    store = SqliteStore.open(path)
+    store.append_beside([named("a", "Jane Roe's invoice", "jane-pool"), named("b", "kept")], [])
+    writer = Writer(store)
+    writer.append(erased=[digest("payload of a")])
+    store.close()
+    found = path.read_bytes()
+    assert (b"Jane" in found, b"jane-pool" in found, b"kept" in found) == (False, False, True)
+
+
+@pytest.fixture
+def seventh(path: Path) -> Path:
+    """A ledger of the seventh schema, which had labels of reusable work alone."""
+    store = SqliteStore.open(path)
+    writer = Writer(store)
+    writer.append([submitted("c")], [job("c")])
+    store.append_beside([named("a", reused=True), named("b", "gone", reused=True), named("c")], [])
+    writer.append(erased=[digest("payload of b")])
+    store.close()
+    connection = apsw.Connection(str(path))
+    for table in ("job_labels", "names"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.pragma("user_version", 7)
+    connection.close()
+    return path
+
+
+def test_the_owner_of_an_older_ledger_lists_its_reusable_work_by_label(seventh: Path) -> None:
+    reader = SqliteStore.open_reader(seventh)
+    assert list(reader.label_rows()) == []
+    assert listed(reader, label="flow/step") == listed(reader, pool="gpu") == []
+    store = SqliteStore.open(seventh)
+    assert store.schema_faults() == []
+    assert listed(reader, label="flow/step") == listed(store, label="flow/step") == ["a"]
+    assert [(row.job_id, row.label, row.pool) for row in store.label_rows()] == [("a", "flow/step", None)]
+    assert [row.job_id for row in store.work_labelled("tenant", "gone")] == ["b"]
+    store.append_beside([named("c", "later", "gpu")], [])
+    assert listed(reader, pool="gpu") == ["c"]
+    reader.close()
+    store.close()
+    assert b"gone" not in b"".join(row.label.encode() for row in SqliteStore.open_reader(seventh).label_rows())
+
+
 # Ledgers that were made before there was any of it
 
 
@@ -312,7 +413,7 @@ def test_a_clock_that_is_ahead_ends_no_key_of_the_same_commit(writer: Writer, st
 def old(path: Path) -> Path:
     """A ledger of the first schema."""
     connection = apsw.Connection(str(path))
-    for table in ("work_elements", "work", "answers", "decisions", "shapes", "signatures"):
+    for table in ("job_labels", "names", "work_elements", "work", "answers", "decisions", "shapes", "signatures"):
         connection.execute(f"DROP TABLE {table}")
     for index in ("runs_open", "jobs_by_tenant", "jobs_ended_by_tenant", "runs_by_tenant", "runs_by_tenant_status"):
         connection.execute(f"DROP INDEX {index}")

@@ -10,16 +10,18 @@ import psycopg
 import pytest
 
 from detent.errors import InvariantBroken, StoreUnavailable
+from detent.store.api import NEVER_REUSED, JobsWanted
 from detent.store.postgres import database, sql, store
+from detent.store.postgres.address import PostgresAddress
 from detent.store.postgres.schema_check import objects
 from detent.store.postgres.store import _APPEND_TYPES, PostgresStore
 from detent.store.sqlite import schema_check
 from tests.postgres_server import Server
-from tests.store.rows import Writer
+from tests.store.rows import Writer, digest, everything, job, submitted, work
 
 WRITTEN_ROW_BY_ROW = {
-    "delete_expired_answers", "delete_old_checkpoints", "delete_old_refusals", "erase_work",
-    "erase_work_elements", "insert_batch", "insert_job", "update_job",
+    "delete_expired_answers", "delete_old_checkpoints", "delete_old_refusals", "erase_labels", "erase_name", "erase_work",
+    "erase_work_elements", "insert_batch", "insert_job", "insert_name", "update_job",
 }  # fmt: skip
 """What SQLite does by a statement for each row, and PostgreSQL within one call."""
 PACKED = {"insert_shape", "insert_signature", "shapes", "signature", "last_signature"}
@@ -64,6 +66,65 @@ def test_migrations_lead_to_the_present_schema(postgres: Server) -> None:
         for script in sql.migrations(migrated.schema):
             database.run_script(connection, script)
         assert objects(connection, new, migrated.schema) == objects(connection, new, new.schema)
+
+
+def as_the_first_version_made_it(postgres: Server, now: PostgresAddress) -> PostgresAddress:
+    """A ledger of the first version, with the rows of another."""
+    first = postgres.address()
+    with database.connect(now) as connection:
+        connection.execute(f'CREATE SCHEMA "{first.schema}"')
+        database.run_script(connection, sql.migrations(first.schema)[0])
+        columns = (
+            "SELECT table_name, column_name, is_identity = 'YES' FROM information_schema.columns"
+            " WHERE table_schema = $1 AND is_generated = 'NEVER' ORDER BY ordinal_position"
+        )
+        tables: dict[str, list[str]] = {}
+        numbered = []
+        for table, column, is_identity in connection.execute(columns, [first.schema]).fetchall():
+            tables.setdefault(table, []).append(f'"{column}"')
+            numbered += [(table, column)] if is_identity else []
+        for table, names in tables.items():
+            connection.execute(
+                f"INSERT INTO {first.schema}.{table} ({', '.join(names)}) OVERRIDING SYSTEM VALUE"
+                f" SELECT {', '.join(names)} FROM {now.schema}.{table}"
+            )
+        for table, column in numbered:
+            connection.execute(
+                f"SELECT setval(pg_get_serial_sequence('{first.schema}.{table}', '{column}'),"
+                f" greatest(1, (SELECT max({column}) FROM {first.schema}.{table})))"
+            )
+        connection.execute(f"UPDATE {first.schema}.ledger SET schema_version = 1")
+    return first
+
+
+def test_a_ledger_of_the_first_version_is_read_as_it_is_and_brought_forward_by_its_owner(postgres: Server) -> None:
+    now = postgres.address()
+    ledger = PostgresStore.create(now, "origin", 1)
+    writer = Writer(ledger)
+    rows = [work("a", workspace="tenant"), work("b", workspace="tenant", label="gone")]
+    writer.append([submitted(name) for name in "abc"], [job(name) for name in "abc"], work=rows)
+    writer.append(erased=[digest("payload of b")])
+    before = everything(ledger)
+    ledger.close()
+    address = as_the_first_version_made_it(postgres, now)
+    reader = PostgresStore.open_reader(address)
+    assert everything(reader) == before | {"label_rows": [], "labels of jobs": [None] * 3, "pages": [[], [], []]}
+    ledger = PostgresStore.open(address)
+    try:
+        assert ledger.schema_faults() == []
+        assert everything(ledger) == everything(reader) == before
+        assert [row.job_id for row in ledger.label_rows()] == ["a"]
+        ledger.append_beside([work("c", workspace="tenant", execution_key=NEVER_REUSED, pool="gpu")], [])
+        Writer(ledger).submit("d")
+        for one in (ledger, reader):
+            assert [row.job_id for _, row in one.jobs_page(JobsWanted("tenant", pool="gpu"), limit=9)] == ["c"]
+            assert [row.job_id for _, row in one.jobs_page(JobsWanted("tenant", label="flow/step"), limit=9)] == [
+                "c",
+                "a",
+            ]
+    finally:
+        reader.close()
+        ledger.close()
 
 
 def test_a_ledger_of_a_newer_version_is_refused(postgres: Server) -> None:
@@ -121,6 +182,7 @@ HOT = {
     "jobs_in_state": (b"QUEUED", b"", 9), "recent_jobs": (None, 9), "recent_jobs_of_run": (None, 9, b"r"),
     "jobs_page": (b"t", 9, 9, None, None), "jobs_page_live": (b"t", 9, 9, b"QUEUED", None),
     "jobs_page_of_run": (b"t", 9, 9, None, b"r"), "jobs_page_labelled": (b"t", 9, 9, None, b"l"),
+    "jobs_page_in_pool": (b"t", 9, 9, None, b"p"), "label": (b"a",),
     "run": (b"r",), "runs_open": (9,), "runs_page": (b"t", 9, b"r", 9, None), "runs_page_of_status": (b"t", 9, b"r", 9, b"s"),
     "content": (b"d",), "contents": ([b"d"],), "is_erased": (b"d",), "decisions": (0, 0, 9), "checkpoints": (0,),
     "tree_heads": (0,), "work": (b"w", b"k"), "work_in_elements": (b"w", b"k"), "work_of_keys": (b"w", [b"k"]),

@@ -25,6 +25,7 @@ READ_THROUGH = {
     "content_digests": "SCAN content USING INDEX",
     "erased_digests": "SCAN content USING INDEX content_erased",
     "work_rows": "SCAN work",
+    "label_rows": "SCAN job_labels",
     "work_element_rows": "SCAN work_elements USING COVERING INDEX work_elements_by_job",
     "jobs_outside_work": "SCAN jobs",
     "tenant_job_counts": "SCAN jobs",
@@ -104,7 +105,16 @@ def test_the_schemas_numbers_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["insert_batch", "insert_job_name", "insert_record", "insert_job", "update_job", "upsert_run", "insert_work"],
+    [
+        "insert_batch",
+        "insert_job_name",
+        "insert_record",
+        "insert_job",
+        "update_job",
+        "upsert_run",
+        "insert_work",
+        "insert_label",
+    ],
 )
 def test_no_row_of_a_commit_is_written_by_way_of_a_temporary_table(name: str) -> None:
     """A list of more than two values in a CHECK is one: SQLite builds it anew for every row."""
@@ -144,7 +154,9 @@ def test_only_queries_with_a_bounded_answer_sort(plans: dict[str, list[str]]) ->
         ("jobs_page_live", "jobs_by_state (state=? AND rowid<?)"),
         ("jobs_page_ended", "jobs_ended_by_tenant (tenant_id=? AND state=? AND rowid<?)"),
         ("jobs_page_of_run", "jobs_by_run (run_id=? AND rowid<?)"),
-        ("jobs_page_labelled", "work_by_label (label=? AND workspace=? AND rowid<?)"),
+        ("jobs_page_labelled", "job_labels_by_label (label_no=? AND rowid<?)"),
+        ("jobs_page_in_pool", "job_labels_by_pool (pool_no=? AND rowid<?)"),
+        ("erase_labels", "job_labels_by_payload (payload_mark=?)"),
         ("jobs_prefixed", "sqlite_autoindex_job_names_1 (job_id>? AND job_id<?)"),
         ("runs_prefixed", "sqlite_autoindex_runs_1 (run_id>? AND run_id<?)"),
         ("last_run_prefixed", "sqlite_autoindex_runs_1 (run_id>? AND run_id<?)"),

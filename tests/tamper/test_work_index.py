@@ -121,6 +121,41 @@ def test_a_wrong_result_on_the_ledger_is_found_even_when_the_rows_are_put_back(
 
 
 @pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE names SET name = 'two/other' WHERE name = 'two/small'", "label"),
+        ("UPDATE names SET workspace = 'other' WHERE name = 'two/small'", "workspace"),
+        ("UPDATE job_labels SET pool_no = label_no WHERE job_no = 1", "pool"),
+        ("UPDATE job_labels SET payload_mark = zeroblob(8) WHERE job_no = 1", "payload_mark"),
+        ("DELETE FROM names WHERE name = 'two/small'", "label"),
+    ],
+)
+def test_a_job_that_is_listed_otherwise_than_it_was_submitted_is_found(done: Project, change: str, named: str) -> None:
+    """X-196"""
+    edit(done, change)
+    (finding,) = done.json("verify", code=1)["findings"]
+    assert finding["code"] == "LABEL_WRONG"
+    assert named in finding["message"]
+
+
+def test_a_job_that_was_taken_off_the_list_is_counted(done: Project) -> None:
+    """X-196: older jobs have no label, so a missing one proves nothing."""
+    edit(done, "DELETE FROM job_labels WHERE job_no = 1")
+    assert any("lists by label and by pool (1)" in line for line in done.json("verify")["not_proved"])
+
+
+def test_a_label_that_outlives_its_payload_is_found(done: Project) -> None:
+    """X-171"""
+    kept: list[Any] = []
+    edit(done, lambda database: kept.extend(database.execute("SELECT * FROM job_labels WHERE job_no = 1").fetchall()))
+    (row,) = done.json("list", "--label", "two/small")
+    done("erase", "--job", row["job_id"])
+    assert done.json("list", "--label", "two/small") == []
+    edit(done, lambda database: database.execute("INSERT INTO job_labels VALUES (?, ?, ?, ?)", kept[0]))
+    assert codes(done) == {"LABEL_WRONG"}
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [
         ("execution_key", "zeroblob(32)"),

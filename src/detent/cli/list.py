@@ -36,6 +36,8 @@ class JobState(click.ParamType[str]):
         """  detent list
   detent list --jobs --state failed
   detent list --jobs --run RUN -o json
+  detent list --label report/fetch
+  detent list --pool gpu --state queued
   detent list --correlation 5f0c1e9a-0d5e-8c1b-9d0f-2a7be4f6c301
 """,
     ),
@@ -44,19 +46,23 @@ class JobState(click.ParamType[str]):
 @click.option("--run", "run_id", metavar="RUN", help="Only jobs of this run.")
 @click.option("--state", type=JobState(), help="Only jobs in this state.")
 @click.option("--correlation", metavar="ID", help="Only jobs of the steps that have this correlation id, in any run.")
+@click.option("--label", metavar="LABEL", help="Only jobs under this label: workflow/step, or the name of a function.")
+@click.option("--pool", metavar="POOL", help="Only jobs that asked for this pool.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     help=f"Show at most this many rows; 0 shows all. [text: {SHOWN_MAX}, json: all]",
 )
 @connectable
-def command(
+def command(  # noqa: PLR0913 - a command's options
     shell: Shell,
     *,
     show_jobs: bool,
     run_id: str | None,
     state: str | None,
     correlation: str | None,
+    label: str | None,
+    pool: str | None,
     limit: int | None,
 ) -> int:
     """List runs or jobs."""
@@ -68,10 +74,11 @@ def command(
     most = (limit or None) if limit is not None else None if whole else SHOWN_MAX
     if (server := shell.server()) is not None:
         typed = None if state is None else word_of(state)
-        query = {"run": run_id, "state": typed, "correlation": correlation, "most": most, "whole": whole}
+        names = {"correlation": correlation, "label": label, "pool": pool}
+        query = {"run": run_id, "state": typed, **names, "most": most, "whole": whole}
         with server:
             return shell.tell(server.page("list", jobs=show_jobs, **query))
-    wanted = Wanted(show_jobs, run_id, state, correlation, most, whole)
+    wanted = Wanted(show_jobs, run_id, state, correlation, most, whole, label=label, pool=pool)
     home = shell.home()
     with Parts().open_reader(home.ledger) as reader:
         return shell.tell(list_rows(home, reader, wanted, now_ms=SystemClock().wall_ms()))

@@ -37,7 +37,7 @@ from detent.owner.recovery import states_from_the_beginning
 from detent.reuse.ingredients import key_of_order
 from detent.runs.record.recorded_run import report_of
 from detent.runs.record.reuses import work_digest
-from detent.store.api import AnswerRow, CheckpointRow, RecordRow, StoreReader, WorkRow
+from detent.store.api import PAYLOAD_MARK_BYTES, AnswerRow, CheckpointRow, RecordRow, StoreReader, WorkRow
 
 CLOCKS_APART_MS: Final = 60_000
 """How far a submitter's clock and the owner's may lie apart: a clock may be set between the two moments, and ticks only go forwards."""
@@ -53,6 +53,7 @@ class Beside:
         self._now_ms = 0
         """The latest moment that the ledger or an answer speaks of."""
         self._labels = 0
+        self._unlabelled = 0
         self._unsure = 0
         self._borrowed = 0
         self._whole = 0
@@ -89,6 +90,11 @@ class Beside:
         """What could not be compared, with how much of it there is."""
         if self._labels:
             yield f"The names of work in the index whose payloads were erased ({self._labels:,})."
+        if self._unlabelled:
+            yield (
+                f"Why jobs are missing from the lists by label and by pool ({self._unlabelled:,}). They may be older than these lists,"
+                " or their rows were deleted; such a job is found by its id, run, state and time."
+            )
         if self._unsure:
             yield (
                 "Whether commands without declared inputs belong in the index of equal work, which their payloads do not say"
@@ -118,6 +124,7 @@ class Beside:
         wrong = [] if row.workspace == job.tenant_id else ["workspace"]
         wrong += [] if row.payload_digest == job.payload_digest else ["payload_digest"]
         order = order_of(content, job)
+        yield from self._label(content, job, order)
         if order is None:
             self._labels += 1
             wrong += [] if row.execution_key == job.payload_digest or not _erased(content, job) else ["execution_key"]
@@ -136,6 +143,7 @@ class Beside:
     def _unindexed(self, content: Content, job: Job) -> Iterator[Finding]:
         """A job whose work can be reused was put into the index in the commit that submitted it."""
         order = order_of(content, job)
+        yield from self._label(content, job, order)
         key = None if order is None else _key(order.of_element(0) if order.elements else order)
         if order is None or key is None:
             return
@@ -143,6 +151,23 @@ class Beside:
             self._unsure += 1  # Commands that declare that they read no file are reused, others are not.
             return
         yield Finding("WORK_INDEX_WRONG", "the job's work can be reused, and its row is missing", job_id=job.job_id)
+
+    def _label(self, content: Content, job: Job, order: Order | None) -> Iterator[Finding]:
+        """A job is listed under the label and in the pool of its signed payload, and under none once that was erased."""
+        row = content.reader.label(job.job_id)
+        if row is None:
+            self._unlabelled += order is not None
+            return
+        wrong = [] if row.workspace == job.tenant_id else ["workspace"]
+        wrong += [] if row.payload_mark == job.payload_digest[:PAYLOAD_MARK_BYTES] else ["payload_mark"]
+        if order is not None:
+            wrong += [] if row.label == order.label else ["label"]
+            wrong += [] if row.pool == order.limits.pool else ["pool"]
+        elif _erased(content, job):
+            wrong += ["label, which was erased"]
+        if wrong:
+            message = f"the job is listed otherwise than its signed payload says: {', '.join(wrong)}"
+            yield Finding("LABEL_WRONG", message, job_id=job.job_id)
 
     def _answer(self, content: Content, row: AnswerRow) -> Iterator[Finding]:
         if row.response[:1] == WHOLE:

@@ -182,6 +182,10 @@ FINDINGS: Final[Mapping[str, Kind]] = {
     "WORK_INDEX_WRONG": Kind(
         "a row of the index of equal work is not what the job's signed payload leads to", "the database was edited"
     ),
+    "LABEL_WRONG": Kind(
+        "a job is listed under another label or pool than its signed payload names, or after that was erased",
+        "the database was edited",
+    ),
     "REUSE_MISMATCH": Kind(
         "a step took the result of a job that was asked to do something else",
         "rows of the database were edited before that run, or a holder of the owner's key wrote it",

@@ -40,7 +40,7 @@ from detent.owner.policies import Chosen
 from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, load_trust, signing_key
-from detent.store.api import StoreReader, WorkRow
+from detent.store.api import NEVER_REUSED, StoreReader, WorkRow
 from detent.store.content import ContentFiles
 
 TENANT: Final = "local"
@@ -66,7 +66,7 @@ class Submission:
     run_id: str | None
     key: SigningKey
     inline: Inline
-    work: WorkRow | None
+    work: WorkRow
     command: Submit | None = None
     request: bytes | None = None
     """What the job asks of the scheduler: a session that pays for it, a pool, labels."""
@@ -331,12 +331,12 @@ class Backend:
             evictable=job_kind not in EVICTABLE_KINDS,
             origin=self._origin,
         )
-        work = None
+        own, keys = NEVER_REUSED, tuple[bytes | None, ...]()
         if isinstance(key, str):
-            work = WorkRow(tenant, parse_digest(key), job_id, order.label, now)
+            own = parse_digest(key)
         elif key is not None and any(key):
-            keys = tuple([None if one is None else parse_digest(one) for one in key])
-            work = WorkRow(tenant, digest, job_id, order.label, now, element_keys=keys)
+            own, keys = digest, tuple([None if one is None else parse_digest(one) for one in key])
+        work = WorkRow(tenant, own, job_id, order.label, now, element_keys=keys, pool=order.limits.pool)
         return Submission(manifest, run_id, self._manifest_key, inline, work, request=self._request(named))
 
     def _request(self, order: Order) -> bytes | None:

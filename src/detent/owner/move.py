@@ -224,6 +224,8 @@ def _rest(source: StoreReader) -> Iterator[Load]:
         yield Load(work=work)
     for elements in _pieces(source.work_element_rows()):
         yield Load(elements=elements)
+    for labels in _pieces(source.label_rows()):
+        yield Load(labels=labels)
     for answers in _pieces(source.answer_rows()):
         yield Load(answers=answers)
 

@@ -23,7 +23,7 @@ from detent.store.api import AnswerRow, WorkRow
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LENGTH_BYTES = 4
-PROTOCOL = 3
+PROTOCOL = 4
 
 CLIENT_COMMANDS = frozenset(
     {
@@ -152,7 +152,7 @@ def grants_from_list(value: object) -> list[Grant]:
 
 def work_items(work: Sequence[WorkRow]) -> list[list[object]]:
     """Rows of the work index as they travel: without what the owner sets."""
-    return [[row.workspace, row.execution_key, row.job_id, row.label, list(row.element_keys)] for row in work]
+    return [[row.workspace, row.execution_key, row.job_id, row.label, list(row.element_keys), row.pool] for row in work]
 
 
 def work_from_list(value: list[object]) -> list[WorkRow]:
@@ -160,11 +160,13 @@ def work_from_list(value: list[object]) -> list[WorkRow]:
     try:
         return [_work_row(*row) for row in value]  # type: ignore[misc]
     except (TypeError, ValueError) as exc:
-        raise InvalidInput("work is a list of workspace, execution key, job, label and keys of elements") from exc
+        raise InvalidInput("work is a list of workspace, execution key, job, label, keys of elements and pool") from exc
 
 
-def _work_row(workspace: str, key: bytes, job_id: str, label: str, element_keys: list[bytes | None]) -> WorkRow:
-    return WorkRow(workspace, key, job_id, label, element_keys=tuple(element_keys))
+def _work_row(
+    workspace: str, key: bytes, job_id: str, label: str, element_keys: list[bytes | None], pool: str | None
+) -> WorkRow:
+    return WorkRow(workspace, key, job_id, label, element_keys=tuple(element_keys), pool=pool)
 
 
 def answers_from_list(value: list[object]) -> list[AnswerRow]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from detent.access.actions import check_action
 from detent.canon import check_uint64
+from detent.canon.grammar import label_fault
 from detent.canon.late import dataclass
 from detent.errors import DetentError, InvalidInput, InvariantBroken, OutcomeUnknown, Refused
 from detent.jobs.dedupe import IdempotencyLimits
@@ -38,7 +39,7 @@ from detent.owner.kept_answers import KeptAnswers
 from detent.owner.log_writer import Turn, refusal_rows
 from detent.owner.store_history import StoreHistory
 from detent.owner.ticks import Ticker
-from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, AnswerRow, Hashed, Store, WorkRow
+from detent.store.api import ANSWER_BYTES_MAX, CONTENT_INLINE_BYTES_MAX, NEVER_REUSED, AnswerRow, Hashed, Store, WorkRow
 
 TURN_COMMANDS_MAX = 10_000
 """Commands after which a group commit takes no further request, and the most that one request may hold."""
@@ -261,8 +262,9 @@ def _check_beside(work: Sequence[WorkRow], answers: Sequence[AnswerRow]) -> None
         fault = (
             id_fault("workspace", row.workspace)
             or id_fault("job_id", row.job_id)
-            or digest_fault("execution_key", row.execution_key)
+            or (digest_fault("execution_key", row.execution_key) if row.execution_key != NEVER_REUSED else None)
             or _label_fault(row.label)
+            or (None if row.pool is None else label_fault("pool", row.pool))
         )
         for key in row.element_keys:
             fault = fault or (None if key is None else digest_fault("execution_key", key))

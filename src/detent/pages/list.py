@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from detent.errors import InvalidInput
 from detent.inspect.replicas import standstill
 from detent.owner import views
 from detent.owner.content import Content
@@ -14,6 +17,7 @@ from detent.pages.sheet import Cell, Cellish, Sheet, Told, state_cell, told
 from detent.pages.text import FAINT, beginning
 from detent.runs.find_jobs import correlated, named_job, the_run
 from detent.runs.record.inputs import is_driven
+from detent.store.api import JobsWanted
 from detent.words.quantities import age_text, count_text, short_duration, time_text
 from detent.words.states import INTERRUPTED, SUCCEEDED, word_of
 
@@ -21,7 +25,12 @@ if TYPE_CHECKING:
     from detent.owner.home import Home
     from detent.owner.views import JobView, RunView
     from detent.runs.find_jobs import FoundJob
-    from detent.store.api import StoreReader
+    from detent.store.api import JobRow, StoreReader
+
+
+PAGE_ROWS = 200
+"""Rows that are read at a time where a label or a pool is wanted."""
+_FIELDS = {"run": "run_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +46,37 @@ class Wanted:
     """None: all."""
     whole: bool = False
     """Whether the document is wanted, which has more of a run than the table."""
+    label: str | None = None
+    pool: str | None = None
 
     @property
     def by_job(self) -> bool:
         """Whether jobs are listed, and not runs."""
-        return self.show_jobs or self.run_id is not None or self.state is not None or self.correlation is not None
+        return self.show_jobs or self.state is not None or bool(self.leading)
+
+    @property
+    def leading(self) -> list[str]:
+        """Those filters that each have an index of their own."""
+        return [
+            name
+            for name in ("run", "correlation", "label", "pool")
+            if getattr(self, _FIELDS.get(name, name)) is not None
+        ]
 
 
 def list_rows(home: Home, reader: StoreReader, wanted: Wanted, *, now_ms: int, tenant: str | None = None) -> Told:
     """List runs or jobs; those of one tenant alone where it is named, whose reader has no others to rebuild the scheduler from."""
     by_job, most, state = wanted.by_job, wanted.most, wanted.state
+    by_name = wanted.label is not None or wanted.pool is not None
+    if by_name and len(wanted.leading) > 1:
+        names = " and ".join(f"--{name}" for name in wanted.leading)
+        raise InvalidInput(f"no index answers {names} together", hint="give one of them; --state goes with each")
     run_id = None if wanted.run_id is None else the_run(reader, wanted.run_id).run_id
     fetch = None if most is None else most + 1  # One more, to know whether there is more.
     content = Content(reader, home.content_files())
-    if wanted.correlation is not None:
+    if by_name:
+        jobs = list(islice(_named(reader, wanted, tenant), fetch))
+    elif wanted.correlation is not None:
         jobs = list(islice(_correlated(reader, content, wanted.correlation, run_id, state), fetch))
     else:
         jobs = list(views.jobs(reader, run_id=run_id, state=state, limit=fetch)) if by_job else []
@@ -85,6 +111,21 @@ def list_rows(home: Home, reader: StoreReader, wanted: Wanted, *, now_ms: int, t
     if tenant is None and (waits := standstill(reader)) is not None:
         answer.notes.append(waits)
     return answer
+
+
+def _named(reader: StoreReader, wanted: Wanted, tenant: str | None) -> Iterator[JobView]:
+    """The jobs under a label or of a pool, in every workspace or in one, newest first."""
+    tenants = [tenant] if tenant is not None else sorted({name for name, _ in reader.tenant_counts()[0]})
+    times = views.Times.of(reader)
+    for _, row in merge(*(_pages(reader, one, wanted) for one in tenants), key=itemgetter(0), reverse=True):
+        yield views.view_of_job(row, times)
+
+
+def _pages(reader: StoreReader, tenant: str, wanted: Wanted) -> Iterator[tuple[int, JobRow]]:
+    asked = JobsWanted(tenant, state=wanted.state, label=wanted.label, pool=wanted.pool)
+    while page := reader.jobs_page(asked, limit=PAGE_ROWS):
+        yield from page
+        asked = asked._replace(before=page[-1][0])
 
 
 def _correlated(

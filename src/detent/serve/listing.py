@@ -45,6 +45,7 @@ class JobFilter:
     """As the kernel names it."""
     run_id: str | None = None
     label: str | None = None
+    pool: str | None = None
     prefix: str | None = None
     worker: str | None = None
     since_ms: int | None = None
@@ -52,20 +53,18 @@ class JobFilter:
 
     def insist_on_index(self) -> None:
         """Refuse filters that no index answers together."""
-        leading = [name for name in ("run_id", "label", "prefix") if getattr(self, name) is not None]
+        leading = [name for name in ("run_id", "label", "pool", "prefix") if getattr(self, name) is not None]
         spelt = {"run_id": "run", "prefix": "q"}
         if len(leading) > 1:
             names = " and ".join(spelt.get(name, name) for name in leading)
             raise _refused(spelt.get(leading[1], leading[1]), f"no index answers {names} together; give one of them")
-        if self.label is not None and self.state is not None:
-            raise _refused("state", "no index answers label and state together; give one of them")
         if self.prefix is not None and (self.since_ms, self.until_ms) != (None, None):
             raise _refused("q", "no index answers q and a time together; give one of them")
         if self.worker is not None and (self.state is None or State(self.state) in TERMINAL or leading):
             raise _refused(
                 "worker",
                 "is answered for jobs that a worker has now: add state=running. Others are found by q, run, label,"
-                " state, since and until",
+                " pool, state, since and until",
             )
 
 
@@ -90,7 +89,9 @@ def jobs_listed(
 ) -> tuple[list[JobView], Place | None]:
     """A page of jobs, and the place behind it; None when it is the last."""
     wanted.insist_on_index()
-    by_row = wanted.worker is not None or (wanted.prefix is not None and wanted.state is not None)
+    # The jobs of a label, of a pool and of a prefix have an index each, which does not say in what state they are.
+    by_name = any(name is not None for name in (wanted.label, wanted.pool, wanted.prefix))
+    by_row = wanted.worker is not None or (by_name and wanted.state is not None)
     count = LOOKED_AT_MAX if by_row else limit + 1
     if (prefix := wanted.prefix) is not None:
         named, following = _page(
@@ -106,11 +107,17 @@ def jobs_listed(
 
     def fetch(place: Place | None) -> list[tuple[int, JobRow]]:
         before = int(place[0]) if place else None
-        return reader.jobs_page(JobsWanted(tenant, wanted.run_id, wanted.state, wanted.label, before), limit=count)
+        state = None if by_name else wanted.state
+        return reader.jobs_page(
+            JobsWanted(tenant, wanted.run_id, state, wanted.label, before, wanted.pool), limit=count
+        )
 
     found, following = _page(
         fetch,
-        lambda row: wanted.worker is None or wanted.worker == seen.view(row[1]).job.lease_holder,
+        lambda row: (
+            wanted.state in {None, row[1].state}
+            and wanted.worker in {None, wanted.worker and seen.view(row[1]).job.lease_holder}
+        ),
         lambda row: (row[0],),
         (place, limit, count),
         lambda row: row[0] < first,

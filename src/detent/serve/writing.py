@@ -143,7 +143,7 @@ class Writer:
             writing.commands if writing.atomic else commands,
             partition=partition,
             content=[*inline, *writing.content],
-            work=[submission.work for submission in submissions if submission.work is not None],
+            work=[submission.work for submission in submissions],
             answers=writing.answers,
             judge=partial(all_or_none, submissions) if writing.atomic else None,
         )

@@ -34,6 +34,12 @@ ANSWERS_KEPT_MS = 86_400_000
 ANSWER_BYTES_MAX = 64 * 1024
 """The largest answer that is kept."""
 
+NEVER_REUSED = b""
+"""In place of an execution key, for work that is done every time: no digest, so that nothing is ever found by it."""
+
+PAYLOAD_MARK_BYTES = 8
+"""How much of a payload's digest a label is kept with."""
+
 CHECKPOINTS_KEPT = 2
 """The newest kernel checkpoints kept; the older one is there in case the newest turns out damaged."""
 
@@ -145,6 +151,7 @@ class WorkRow(NamedTuple):
 
     workspace: str
     execution_key: bytes
+    """`NEVER_REUSED` on the way to a store: such a row leaves its job's label and pool (`LabelRow`), and nothing in this index."""
     job_id: str
     label: str
     """Names the work across runs: ``workflow/step``, or a task's name."""
@@ -155,6 +162,28 @@ class WorkRow(NamedTuple):
     """Which element of an array was found by the key; None when it was the job itself."""
     element_keys: tuple[bytes | None, ...] = ()
     """What to index of an array: the keys of its elements, None for one that is done every time. Not read back here."""
+    pool: str | None = None
+    """The pool that the job asked for. Not read back here."""
+
+
+class LabelRow(NamedTuple):
+    """What a job is called and which pool it asked for, to be listed by; every job has one, whether its work is reused or not.
+
+    It lies beside the ledger like a `WorkRow`, from which a store makes it, and goes when the job's payload is erased: both
+    names are the submitter's words.
+    """
+
+    job_id: str
+    workspace: str
+    label: str
+    pool: str | None
+    payload_mark: bytes
+    """The first `PAYLOAD_MARK_BYTES` of the payload's digest, by which the row is found when that payload is erased."""
+
+
+def label_of(row: WorkRow) -> LabelRow:
+    """What the row of a job's work says of how the job is listed."""
+    return LabelRow(row.job_id, row.workspace, row.label, row.pool, row.payload_digest[:PAYLOAD_MARK_BYTES])
 
 
 class AnswerRow(NamedTuple):
@@ -225,7 +254,7 @@ class Commit(NamedTuple):
     checkpoint: CheckpointRow | None = None
     tree_head: TreeHeadRow | None = None
     work: Sequence[WorkRow] = ()
-    """Rows of the work index; each names a job that this commit or an earlier one submitted."""
+    """Rows of the work index and labels; each names a job that this commit or an earlier one submitted."""
     answers: Sequence[AnswerRow] = ()
     """Answers to keep; one that is kept for the same scope and still counts is left alone."""
     answers_kept_ms: int = ANSWERS_KEPT_MS
@@ -251,6 +280,7 @@ class Load(NamedTuple):
     work: Sequence[WorkRow] = ()
     """Without their elements, which follow."""
     elements: Sequence[tuple[str, int, bytes]] = ()
+    labels: Sequence[LabelRow] = ()
     answers: Sequence[AnswerRow] = ()
     epochs: Sequence[tuple[int, int]] = ()
     """(epoch, partition) pairs."""
@@ -270,15 +300,16 @@ class LedgerHead(NamedTuple):
 
 
 class JobsWanted(NamedTuple):
-    """Which jobs a page lists: those of one tenant, and of a run or under a label if one of the two is given."""
+    """Which jobs a page lists: those of one tenant, and of a run, under a label or in a pool if one of the three is given."""
 
     tenant_id: str
     run_id: str | None = None
     state: str | None = None
     label: str | None = None
-    """That of work in the index of equal work."""
     before: int | None = None
     """Only jobs that are numbered below."""
+    pool: str | None = None
+    """The pool that they asked for."""
 
 
 class StoreReader(Protocol):
@@ -418,7 +449,13 @@ class StoreReader(Protocol):
         """Jobs that have no row in the index, in the order in which they were submitted; none where there is no index."""
 
     def labels_of_run(self, run_id: str) -> set[str]:
-        """The labels of what a run's jobs do; work that is never reused has none."""
+        """The labels of what a run's jobs do, without work that is never reused."""
+
+    def label(self, job_id: str) -> LabelRow | None:
+        """What a job is called and which pool it asked for; None of a job whose payload was erased, or that is older than labels."""
+
+    def label_rows(self) -> Iterator[LabelRow]:
+        """The labels of all jobs, in the order of submission."""
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key; it may have expired."""

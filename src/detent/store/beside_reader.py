@@ -1,6 +1,6 @@
-"""What is kept beside the ledger: the index of equal work, and the answers to idempotency keys.
+"""What is kept beside the ledger: the index of equal work, the labels of jobs, and the answers to idempotency keys.
 
-A ledger of an older schema has neither, and reads as one where both are empty.
+A ledger of an older schema lacks some of them, and reads as one where they are empty.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Any, Final, TypeVar
 
-from detent.store.api import AnswerRow, JobRow, WorkRow
+from detent.store.api import AnswerRow, JobRow, LabelRow, WorkRow
 from detent.store.checks import maker
 from detent.store.named_queries import Binding, NamedQueries, first_column
 
 _Row = TypeVar("_Row")
 _ANSWER_ROW: Final = maker(AnswerRow)
 _JOB_ROW: Final = maker(JobRow)
+_LABEL_ROW: Final = maker(LabelRow)
 _WHOLE_WORK_ROW: Final = maker(WorkRow)
 
-_WORK_COLUMNS: Final = len(WorkRow._fields) - 1
-"""All but the keys to be written."""
+_WORK_COLUMNS: Final = WorkRow._fields.index("element_keys")
+"""What is read back of a row."""
 _SCHEMA_WITH_WORK: Final = 2
 """The schema that brought the index of work and the answers; a ledger of an older one has none."""
 _SCHEMA_WITH_ELEMENTS: Final = 6
 """The schema that brought the elements of arrays into that index."""
+SCHEMA_WITH_LABELS: Final = 8
+"""The schema that brought a label for every job, and its pool."""
 
 
 class BesideReader(NamedQueries):
@@ -61,6 +64,14 @@ class BesideReader(NamedQueries):
         """The labels of what a run's jobs do."""
         return set(self._rows(first_column, "labels_of_run", run_id)) if self._knows(_SCHEMA_WITH_WORK) else set()
 
+    def label(self, job_id: str) -> LabelRow | None:
+        """What a job is called and which pool it asked for."""
+        return self._one(_LABEL_ROW, "label", job_id) if self._knows(SCHEMA_WITH_LABELS) else None
+
+    def label_rows(self) -> Iterator[LabelRow]:
+        """The labels of all jobs, in the order of submission."""
+        return self._rows(_LABEL_ROW, "label_rows") if self._knows(SCHEMA_WITH_LABELS) else iter(())
+
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""
         return self._one(_ANSWER_ROW, "answer", scope) if self._knows(_SCHEMA_WITH_WORK) else None
@@ -91,7 +102,7 @@ class BesideReader(NamedQueries):
 
 
 def _work_row(row: tuple[Any, ...]) -> WorkRow:
-    return _WHOLE_WORK_ROW((*row, ()))
+    return _WHOLE_WORK_ROW((*row, (), None))
 
 
 def _numbered_work(row: tuple[Any, ...]) -> tuple[int, WorkRow]:

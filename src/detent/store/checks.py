@@ -25,6 +25,7 @@ from detent.kernel.table import State
 from detent.store.api import (
     ANSWER_BYTES_MAX,
     CONTENT_INLINE_BYTES_MAX,
+    NEVER_REUSED,
     AnswerRow,
     BatchRow,
     CheckpointRow,
@@ -33,6 +34,7 @@ from detent.store.api import (
     Hashed,
     JobHead,
     JobRow,
+    LabelRow,
     LedgerHead,
     RecordRow,
     RefusalRow,
@@ -125,8 +127,9 @@ def check_beside(work: Iterable[WorkRow], answers: Iterable[AnswerRow]) -> None:
     """Insist that each row of the work index and each kept answer is possible by itself."""
     for row in work:
         _insist(bool(row.workspace and row.job_id and row.label), "work without workspace, job or label")
+        _insist(row.pool != "", "work in a pool without a name")
         _insist(row.tick >= 0, "work before tick 0")
-        _check_digests((row.execution_key, row.payload_digest))
+        _check_digests((row.payload_digest, *([row.execution_key] if row.execution_key != NEVER_REUSED else ())))
         _check_digests(key for key in row.element_keys if key is not None)
     for answer in answers:
         _insist(len(answer.response) <= ANSWER_BYTES_MAX, f"an answer of {len(answer.response)} bytes")
@@ -262,6 +265,7 @@ _Row = TypeVar(
     CheckpointRow,
     DecisionsRow,
     WorkRow,
+    LabelRow,
     AnswerRow,
     RefusalRow,
     LedgerHead,
@@ -291,7 +295,8 @@ _KINDS: Final[dict[type, frozenset[tuple[type, ...]]]] = {
         TreeHeadRow: (_INT, _INT, _TEXT),
         CheckpointRow: (_INT, _INT, _BYTES, _BYTES),
         DecisionsRow: (_INT, _INT, _BYTES),
-        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES, _INT_OR_NONE, (tuple,)),
+        WorkRow: (_TEXT, _BYTES, _TEXT, _TEXT, _INT, _BYTES, _INT_OR_NONE, (tuple,), _TEXT_OR_NONE),
+        LabelRow: (_TEXT, _TEXT, _TEXT, _TEXT_OR_NONE, _BYTES),
         AnswerRow: (_BYTES, _BYTES, _BYTES, _INT),
         RefusalRow: (_INT, _INT, _TEXT_OR_NONE, _TEXT, _BYTES),
         LedgerHead: (_INT, _INT, _BYTES, _INT, _INT),

@@ -14,6 +14,8 @@ from detent.errors import EpochLost, InvariantBroken
 from detent.store.api import (
     ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
+    NEVER_REUSED,
+    PAYLOAD_MARK_BYTES,
     REFUSALS_KEPT_MAX,
     AnswerRow,
     BatchRow,
@@ -22,6 +24,7 @@ from detent.store.api import (
     RefusalRow,
     TreeHeadRow,
     WorkRow,
+    label_of,
 )
 from detent.store.checks import (
     check_beside,
@@ -146,6 +149,8 @@ class MemoryStore(MemoryReader):
             for name, row in self._work.items():
                 if row.payload_digest == digest:
                     self._work[name] = row._replace(execution_key=digest, element_keys=())
+            mark = digest[:PAYLOAD_MARK_BYTES]
+            self._labels = {name: row for name, row in self._labels.items() if row.payload_mark != mark}
         if commit.erased:
             self._erase_answers(frozenset(commit.erased))
 
@@ -165,7 +170,9 @@ class MemoryStore(MemoryReader):
 
     def _keep_beside(self, work: Sequence[WorkRow], answers: Sequence[AnswerRow], kept_ms: int) -> None:
         for row in work:
-            self._work.setdefault(row.job_id, row)
+            self._labels.setdefault(row.job_id, label_of(row))
+            if row.execution_key != NEVER_REUSED:
+                self._work.setdefault(row.job_id, row._replace(pool=None))
         for answer in answers:
             kept = self._answers.get(answer.scope)
             if kept is None or kept.stored_at_ms <= answer.stored_at_ms - kept_ms:

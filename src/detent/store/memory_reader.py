@@ -22,6 +22,7 @@ from detent.store.api import (
     JobHead,
     JobRow,
     JobsWanted,
+    LabelRow,
     LedgerHead,
     RecordRow,
     RefusalRow,
@@ -62,6 +63,7 @@ class MemoryReader:
         self._erased: set[bytes] = set()
         self._refusals: list[RefusalRow] = []
         self._work: dict[str, WorkRow] = {}
+        self._labels: dict[str, LabelRow] = {}
         self._answers: dict[bytes, AnswerRow] = {}
 
     @property
@@ -163,14 +165,18 @@ class MemoryReader:
 
     def jobs_page(self, wanted: JobsWanted, *, limit: int) -> list[tuple[int, JobRow]]:
         """A tenant's jobs as they were submitted, newest first, each with its number."""
-        tenant_id, run_id, state, label, before = wanted
-        labelled = None if label is None else {row.job_id for row in self.work_labelled(tenant_id, label, 1 << 40)}
+        tenant_id, run_id, state, label, before, pool = wanted
+        named = None
+        if label is not None:
+            named = {row.job_id for row in self._labels.values() if (row.workspace, row.label) == (tenant_id, label)}
+        elif pool is not None:
+            named = {row.job_id for row in self._labels.values() if (row.workspace, row.pool) == (tenant_id, pool)}
         chosen = [
             (self._named[job.job_id], job)
             for job in self.recent_jobs(run_id=run_id, state=state)
             if job.tenant_id == tenant_id
             and (before is None or self._named[job.job_id] < before)
-            and (labelled is None or job.job_id in labelled)
+            and (named is None or job.job_id in named)
         ]
         return chosen[:limit]
 
@@ -302,6 +308,14 @@ class MemoryReader:
     def labels_of_run(self, run_id: str) -> set[str]:
         """The labels of what a run's jobs do."""
         return {self._work[job.job_id].label for job in self.jobs(run_id=run_id) if job.job_id in self._work}
+
+    def label(self, job_id: str) -> LabelRow | None:
+        """What a job is called and which pool it asked for."""
+        return self._labels.get(job_id)
+
+    def label_rows(self) -> Iterator[LabelRow]:
+        """The labels of all jobs, in the order of submission."""
+        return iter(sorted(self._labels.values(), key=lambda row: self._named[row.job_id]))
 
     def answer(self, scope: bytes) -> AnswerRow | None:
         """What was answered under a client's idempotency key."""

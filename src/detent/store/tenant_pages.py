@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from detent.kernel.table import State
 from detent.store.api import JobRow, JobsWanted, RunRow
+from detent.store.beside_reader import SCHEMA_WITH_LABELS
 from detent.store.checks import INTEGER_MAX, maker
 from detent.store.named_queries import NamedQueries
 
@@ -20,18 +21,20 @@ class TenantPages(NamedQueries):
 
     def jobs_page(self, wanted: JobsWanted, *, limit: int) -> list[tuple[int, JobRow]]:
         """A tenant's jobs as they were submitted, newest first, each with its number."""
-        tenant_id, run_id, state, label, before = wanted
+        tenant_id, run_id, state, label, before, pool = wanted
         if run_id is not None:
             name = "jobs_page_of_run"
-        elif label is not None:
-            name = "jobs_page_labelled"
+        elif label is not None or pool is not None:
+            if not self._knows(SCHEMA_WITH_LABELS):
+                return []
+            name = "jobs_page_in_pool" if label is None else "jobs_page_labelled"
         elif state in {None, State.SUCCEEDED}:
             name = "jobs_page"  # Most jobs of a long history have succeeded.
         else:
             # Few jobs are live at a time, of all tenants together; what ended badly adds up.
             name = "jobs_page_ended" if state in {State.FAILED, State.CANCELED} else "jobs_page_live"
         most = INTEGER_MAX if before is None else min(before, INTEGER_MAX)
-        return list(self._rows(_numbered_job, name, tenant_id, most, limit, state, run_id or label))
+        return list(self._rows(_numbered_job, name, tenant_id, most, limit, state, run_id or label or pool))
 
     def jobs_prefixed(self, tenant_id: str, prefix: str, *, after: str = "", limit: int) -> list[JobRow]:
         """A tenant's jobs whose ids begin so, by id."""

@@ -169,7 +169,7 @@ class ClaimAhead:
             stop,
             once=once,
             content_of=[submission.inline for submission in asked],
-            work=[submission.work for submission in asked if submission.work is not None],
+            work=[submission.work for submission in asked],
             answers=answers,
         )
         if taken > leased:

@@ -136,7 +136,7 @@ class Notes:
             Finish(0, job_id, lease_id, detail_digest=reported.digest),
         ]
         content = joined([submission.inline, reported.inline, inline])
-        ask = partial(backend.session.ask, commands, content=content)
+        ask = partial(backend.session.ask, commands, content=content, work=[submission.work])
         while True:
             answers = ask_again(ask, self.stop)
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)

@@ -116,7 +116,9 @@ class JobsQuery(Shape):
     state: JobState | None = None
     run: Id | None = None
     label: Annotated[str, Field(min_length=1, max_length=400)] | None = None
-    """What they do, by name: `workflow/step` or the function's name. Finds work that can be reused."""
+    """What they do, by name: `workflow/step`, or the function's name, or the label they were submitted with."""
+    pool: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    """The pool of workers that they asked for."""
     q: Prefix | None = None
     """The beginning of their ids; listed by id then."""
     worker: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -295,13 +297,15 @@ def job_tag(view: JobView) -> str:
 
 async def _list(call: Call) -> Answer:
     query: JobsQuery = call.query
-    filters = {name: getattr(query, name) for name in ("state", "run", "label", "q", "worker", "since", "until")}
+    filters = {
+        name: getattr(query, name) for name in ("state", "run", "label", "pool", "q", "worker", "since", "until")
+    }
     place = None
     if query.cursor is not None:
         place = read_cursor(query.cursor, "/v1/jobs", filters, (int if query.q is None else str,))
     wanted = JobFilter(
         None if query.state is None else kernel_name(query.state),
-        *(query.run, query.label, query.q, query.worker),
+        *(query.run, query.label, query.pool, query.q, query.worker),
         *(moment_ms(query.since), moment_ms(query.until)),
     )
     wanted.insist_on_index()

@@ -57,6 +57,8 @@ class PageListQuery(Shape):
     run: Name | None = None
     state: JobState | None = None
     correlation: Name | None = None
+    label: Name | None = None
+    pool: Name | None = None
     most: Annotated[int, Field(ge=1, le=ROWS_MAX)] = ROWS_MAX
     whole: bool = False
     """Whether the document is wanted."""
@@ -167,7 +169,9 @@ class FollowAnswer(Shape):
 async def _list(call: Call) -> Answer:
     query: PageListQuery = call.query
     state = None if query.state is None else kernel_name(query.state)
-    wanted = Wanted(query.jobs, query.run, state, query.correlation, query.most, query.whole)
+    wanted = Wanted(
+        query.jobs, query.run, state, query.correlation, query.most, query.whole, label=query.label, pool=query.pool
+    )
     now_ms = SystemClock().wall_ms()
     found = await call.read(
         lambda reader: reader.page(

@@ -52,7 +52,7 @@ _DEFAULTS: Final = {
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-_DECODED: Final = frozenset({"job_id", "run_id", "tenant_id", "name", "workspace", "label"})
+_DECODED: Final = frozenset({"job_id", "run_id", "tenant_id", "name", "workspace", "label", "pool"})
 """Columns that hold the bytes of a text."""
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()

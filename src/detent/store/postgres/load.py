@@ -120,6 +120,7 @@ def _statements(rows: Load) -> list[tuple[str, Any]]:
         ("insert_refusal", rows.refusals),
         ("insert_work", [row[:6] for row in rows.work]),
         ("insert_work_element", rows.elements),
+        ("insert_label", rows.labels),
         ("upsert_answer", rows.answers),
         ("load_epoch", rows.epochs),
     ]

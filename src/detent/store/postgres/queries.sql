@@ -220,6 +220,12 @@ INSERT INTO detent.work_elements (job_no, element, execution_key)
 VALUES ((SELECT job_no FROM detent.job_names WHERE job_id = $1), $2, $3)
 ON CONFLICT DO NOTHING
 
+-- name: insert_label
+-- Says what a job is called and which pool it asked for; a job that has a label keeps it.
+INSERT INTO detent.job_labels (job_no, workspace, label, pool, payload_mark)
+VALUES ((SELECT job_no FROM detent.job_names WHERE job_id = $1), $2, $3, $4, $5)
+ON CONFLICT (job_no) DO NOTHING
+
 -- name: upsert_answer
 -- Keeps an answer.
 INSERT INTO detent.answers (scope, body_digest, response, stored_at_ms) VALUES ($1, $2, $3, $4)
@@ -247,7 +253,8 @@ SELECT detent.take_ownership($1)
 SELECT detent.append(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
     $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46,
-    $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68
+    $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68,
+    $69
 )
 
 -- name: append_refusals
@@ -255,8 +262,8 @@ SELECT detent.append(
 SELECT detent.write_refusals($1, $2, $3, $4, $5, $6)
 
 -- name: append_beside
--- Adds to the work index and to the kept answers.
-SELECT detent.write_beside($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+-- Adds to the work index, to the labels of jobs and to the kept answers.
+SELECT detent.write_beside($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: insert_tree_head
 -- Keeps a signed tree head; one for the same size replaces it, so that a cosigned note can take the plain one's place.
@@ -444,11 +451,20 @@ WHERE run_id = $5 AND jobs.job_no < $2 AND tenant_id = $1 AND ($4::bytea IS NULL
 ORDER BY jobs.job_no DESC LIMIT nullif($3, -1)
 
 -- name: jobs_page_labelled
--- The same for the jobs that do work of one label.
+-- The same for the jobs under one label.
 SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
-FROM detent.work JOIN detent.jobs USING (job_no) JOIN detent.job_names USING (job_no)
-WHERE label = $5 AND workspace = $1 AND work.job_no < $2 AND tenant_id = $1 AND ($4::bytea IS NULL OR state = convert_from($4, 'UTF8'))
-ORDER BY work.job_no DESC LIMIT nullif($3, -1)
+FROM detent.job_labels JOIN detent.jobs USING (job_no) JOIN detent.job_names USING (job_no)
+WHERE label = $5 AND workspace = $1 AND job_labels.job_no < $2 AND tenant_id = $1
+    AND ($4::bytea IS NULL OR state = convert_from($4, 'UTF8'))
+ORDER BY job_labels.job_no DESC LIMIT nullif($3, -1)
+
+-- name: jobs_page_in_pool
+-- The same for the jobs that asked for one pool.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM detent.job_labels JOIN detent.jobs USING (job_no) JOIN detent.job_names USING (job_no)
+WHERE pool = $5 AND workspace = $1 AND job_labels.job_no < $2 AND tenant_id = $1
+    AND ($4::bytea IS NULL OR state = convert_from($4, 'UTF8'))
+ORDER BY job_labels.job_no DESC LIMIT nullif($3, -1)
 
 -- name: jobs_prefixed
 -- A tenant's jobs whose ids are from $2 up to $3 and behind $4, by id, at most $5.
@@ -611,6 +627,18 @@ ORDER BY work.job_no DESC LIMIT nullif($3, -1)
 SELECT workspace, execution_key, coalesce(job_id, ''::bytea) AS job_id, label, tick, payload_digest, NULL::bigint
 FROM detent.work LEFT JOIN detent.job_names USING (job_no)
 ORDER BY work.job_no
+
+-- name: label
+-- What a job is called and which pool it asked for.
+SELECT job_id, workspace, label, pool, payload_mark
+FROM detent.job_names JOIN detent.job_labels USING (job_no)
+WHERE job_id = $1
+
+-- name: label_rows
+-- The same for all jobs, by their numbers.
+SELECT job_id, workspace, label, pool, payload_mark
+FROM detent.job_labels JOIN detent.job_names USING (job_no)
+ORDER BY job_labels.job_no
 
 -- name: work_element_rows
 -- The keys of all elements of arrays, by the numbers of their jobs; a row of no job stays visible under an empty name.

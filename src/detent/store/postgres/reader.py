@@ -12,6 +12,7 @@ import psycopg
 from detent.canon.late import NamedTuple
 from detent.errors import StoreCorrupt
 from detent.store.api import BatchRow, JobRow, RecordRow, StoreReader
+from detent.store.beside_reader import SCHEMA_WITH_LABELS
 from detent.store.checks import INTEGER_MAX, maker
 from detent.store.ledger_reader import NamedReader
 from detent.store.postgres.address import PostgresAddress
@@ -23,6 +24,8 @@ from detent.store.postgres.statements import Statements
 _BATCH_ROW: Final = maker(BatchRow)
 _JOB_ROW: Final = maker(JobRow)
 _RECORD_ROW: Final = maker(RecordRow)
+_VERSIONS: Final = {SCHEMA_WITH_LABELS: 4}
+"""Which version of this schema brought what a schema of SQLite did; what is not named was there from the beginning."""
 
 
 class Holder(NamedTuple):
@@ -47,6 +50,7 @@ class PostgresReader(Statements, NamedReader):
 
     def __init__(self, address: PostgresAddress, connection: Connection, *, pinned: bool = False) -> None:
         super().__init__(address, connection, pinned=pinned)
+        self._version = 0
         self._introduce()
 
     @classmethod
@@ -112,6 +116,13 @@ class PostgresReader(Statements, NamedReader):
             return schema_faults(self._connection, self._address)
         except psycopg.Error as exc:
             raise translated(exc, self._address) from exc
+
+    def _knows(self, schema: int) -> bool:
+        """Whether the tables of a schema are there by now: an owner may have brought them since this was opened."""
+        wanted = _VERSIONS.get(schema, 0)
+        if self._version < wanted:
+            self._version = self._all("schema_version")[0][0]
+        return self._version >= wanted
 
     def _record(self, values: tuple[Any, ...]) -> RecordRow:
         return _RECORD_ROW(values)

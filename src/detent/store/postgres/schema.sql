@@ -193,6 +193,20 @@ CREATE TABLE detent.work_elements (
 
 CREATE UNIQUE INDEX work_elements_by_job ON detent.work_elements (job_no, element);
 
+-- What each job is called and which pool it asked for, to be listed by. Not part of the ledger: a row goes with the payload that
+-- said so, which is found by the first bytes of its digest.
+CREATE TABLE detent.job_labels (
+    job_no bigint PRIMARY KEY,
+    workspace bytea NOT NULL CHECK (length(workspace) > 0),
+    label bytea NOT NULL CHECK (length(label) > 0),
+    pool bytea CHECK (length(pool) > 0),
+    payload_mark bytea NOT NULL CHECK (length(payload_mark) = 8)
+);
+
+CREATE INDEX job_labels_by_label ON detent.job_labels (label, workspace, job_no);
+CREATE INDEX job_labels_by_pool ON detent.job_labels (pool, workspace, job_no) WHERE pool IS NOT NULL;
+CREATE INDEX job_labels_by_payload ON detent.job_labels (payload_mark);
+
 -- What clients' idempotency keys were answered.
 CREATE TABLE detent.answers (
     answer_no bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
@@ -259,21 +273,26 @@ CREATE FUNCTION detent.write_refusals(
     WHERE refusal_no <= (SELECT refusal_no FROM detent.refusals ORDER BY refusal_no DESC OFFSET f_kept LIMIT 1);
 $$;
 
--- Adds to the work index and to the kept answers. A job that is indexed stays as it is, with its elements; an answer that still
--- counts stays, too.
+-- Adds to the work index, to the labels of jobs and to the kept answers. A job that is indexed stays as it is, with its elements; an
+-- answer that still counts stays, too. Work that is never reused comes with an empty key: it has a label alone.
 CREATE FUNCTION detent.write_beside(
-    w_workspace bytea[], w_key bytea[], w_job bytea[], w_label bytea[], w_tick bigint[], w_payload bytea[],
+    w_workspace bytea[], w_key bytea[], w_job bytea[], w_label bytea[], w_tick bigint[], w_payload bytea[], w_pool bytea[],
     e_job bytea[], e_element bigint[], e_key bytea[],
     a_scope bytea[], a_digest bytea[], a_response bytea[], a_stored bigint[], a_kept bigint
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     IF w_job IS NOT NULL THEN
+        INSERT INTO detent.job_labels (job_no, workspace, label, pool, payload_mark)
+        SELECT (SELECT job_no FROM detent.job_names n WHERE n.job_id = w.job_id), workspace, label, pool, substr(payload, 1, 8)
+        FROM unnest(w_workspace, w_job, w_label, w_payload, w_pool) AS w (workspace, job_id, label, payload, pool)
+        ON CONFLICT (job_no) DO NOTHING;
         WITH fresh AS (
             INSERT INTO detent.work (job_no, workspace, execution_key, label, tick, payload_digest)
             SELECT (SELECT job_no FROM detent.job_names n WHERE n.job_id = w.job_id), workspace, key, label, tick, payload
             FROM unnest(w_workspace, w_key, w_job, w_label, w_tick, w_payload)
                 AS w (workspace, key, job_id, label, tick, payload)
+            WHERE key <> ''
             ON CONFLICT (job_no) DO NOTHING
             RETURNING job_no
         )
@@ -313,7 +332,7 @@ CREATE FUNCTION detent.append(
     f_partition integer[], f_tick bigint[], f_job bytea[], f_code text[], f_body bytea[], f_kept bigint,
     k_batch_no bigint, k_digest bytea, k_body bytea, k_kept bigint,
     h_size bigint, h_note text,
-    w_workspace bytea[], w_key bytea[], w_job bytea[], w_label bytea[], w_tick bigint[], w_payload bytea[],
+    w_workspace bytea[], w_key bytea[], w_job bytea[], w_label bytea[], w_tick bigint[], w_payload bytea[], w_pool bytea[],
     e_job bytea[], e_element bigint[], e_key bytea[],
     a_scope bytea[], a_digest bytea[], a_response bytea[], a_stored bigint[], a_kept bigint
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan
@@ -409,7 +428,7 @@ BEGIN
     END IF;
     IF w_job IS NOT NULL OR a_scope IS NOT NULL THEN
         PERFORM detent.write_beside(
-            w_workspace, w_key, w_job, w_label, w_tick, w_payload, e_job, e_element, e_key,
+            w_workspace, w_key, w_job, w_label, w_tick, w_payload, w_pool, e_job, e_element, e_key,
             a_scope, a_digest, a_response, a_stored, a_kept
         );
     END IF;
@@ -419,6 +438,8 @@ BEGIN
         DELETE FROM detent.work_elements
         WHERE job_no IN (SELECT job_no FROM detent.work WHERE payload_digest = ANY (x_erased));
         UPDATE detent.work SET execution_key = payload_digest WHERE payload_digest = ANY (x_erased);
+        DELETE FROM detent.job_labels
+        WHERE payload_mark IN (SELECT substr(erased, 1, 8) FROM unnest(x_erased) AS erased);
     END IF;
     IF f_tick IS NOT NULL THEN
         PERFORM detent.write_refusals(f_partition, f_tick, f_job, f_code, f_body, f_kept);

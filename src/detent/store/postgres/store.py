@@ -74,7 +74,7 @@ _RECORD_TYPES: Final = (_TA, _BA, _BA, _IA, _BA, _BA)
 _JOB_TYPES: Final = (_I, _I, _BA, _BA, _BA, _TA, _IA, _IA, _BA, _IA, _BA, _IA)
 _RUN_TYPES: Final = (_BA, _BA, _BA, _TA, _IA, _IA, _BA)
 _REFUSAL_TYPES: Final = (INT4_ARRAY, _IA, _BA, _TA, _BA, _I)
-_BESIDE_TYPES: Final = (_BA, _BA, _BA, _BA, _IA, _BA, _BA, _IA, _BA, _BA, _BA, _BA, _IA, _I)
+_BESIDE_TYPES: Final = (_BA, _BA, _BA, _BA, _IA, _BA, _BA, _BA, _IA, _BA, _BA, _BA, _BA, _IA, _I)
 _APPEND_TYPES: Final = (
     *(INT4, _I, _I, _B, _B, _B, _B, _B, _I, _I, _I, _I, _B),
     *_RECORD_TYPES,
@@ -113,7 +113,7 @@ _PREPARED: Final = {
     "renew": (INT4, INT8),
 }
 _NOT_PREPARED: Final = b"26000"
-_NONE: Final[dict[int, _Parameters]] = {count: [None] * count for count in (2, 4, 6, 7, 12, 14)}
+_NONE: Final[dict[int, _Parameters]] = {count: [None] * count for count in (2, 4, 6, 7, 12, 15)}
 
 
 class PostgresStore(PostgresReader):
@@ -400,7 +400,7 @@ def _append_parameters(commit: Commit) -> _Parameters:
             else (int8(checkpoint.batch_no), checkpoint.digest, checkpoint.body, int8(CHECKPOINTS_KEPT))
         ),
         *(_NONE[2] if tree_head is None else (int8(tree_head.size), tree_head.note.encode())),
-        *(_beside(work, answers, kept_ms) if work or answers else _NONE[14]),
+        *(_beside(work, answers, kept_ms) if work or answers else _NONE[15]),
     ]
 
 
@@ -480,9 +480,10 @@ def _beside(work: Sequence[WorkRow], answers: Sequence[AnswerRow], kept_ms: int)
                 id_array([row.label for row in rows]),
                 int8_array([row.tick for row in rows]),
                 byte_array([row.payload_digest for row in rows]),
+                id_array([row.pool for row in rows]),
             )
             if rows
-            else _NONE[6]
+            else _NONE[7]
         ),
         id_array([job_id for job_id, _, _ in elements]),
         int8_array([place for _, place, _ in elements]),

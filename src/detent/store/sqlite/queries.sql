@@ -170,6 +170,33 @@ DELETE FROM work_elements WHERE job_no IN (SELECT job_no FROM work WHERE payload
 -- Forgets the key of what was made from a payload that is erased; that a job of its name did it stays known.
 UPDATE work SET execution_key = payload_digest WHERE payload_digest = ?1
 
+-- name: insert_name
+-- Keeps a label or the name of a pool, unless the workspace has it.
+INSERT INTO names (workspace, name) VALUES (?1, ?2)
+ON CONFLICT (workspace, name) DO NOTHING
+
+-- name: insert_label
+-- Says what a job is called and which pool it asked for; a job that has a label keeps it. Both names are there before it.
+INSERT INTO job_labels (job_no, label_no, pool_no, payload_mark)
+VALUES (
+    ifnull((SELECT job_no FROM job_names WHERE job_id = ?1), 0),
+    (SELECT name_no FROM names WHERE workspace = ?2 AND name = ?3),
+    (SELECT name_no FROM names WHERE workspace = ?2 AND name = ?4),
+    ?5
+)
+ON CONFLICT (job_no) DO NOTHING
+
+-- name: erase_labels
+-- Forgets what a job was called whose payload is erased, and returns the numbers of its names.
+DELETE FROM job_labels WHERE payload_mark = substr(?1, 1, 8) RETURNING label_no, pool_no
+
+-- name: erase_name
+-- Forgets a name that no job has any more.
+DELETE FROM names
+WHERE name_no = ?1
+    AND NOT EXISTS (SELECT 1 FROM job_labels WHERE label_no = ?1)
+    AND NOT EXISTS (SELECT 1 FROM job_labels WHERE pool_no = ?1)
+
 -- name: upsert_answer
 -- Keeps an answer; one that was kept within the last ?5 milliseconds stays.
 INSERT INTO answers (scope, body_digest, response, stored_at_ms) VALUES (?1, ?2, ?3, ?4)
@@ -355,11 +382,20 @@ WHERE run_id = ?5 AND jobs.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR sta
 ORDER BY jobs.job_no DESC LIMIT ?3
 
 -- name: jobs_page_labelled
--- The same for the jobs that do work of one label.
+-- The same for the jobs under one label.
 SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
-FROM work INDEXED BY work_by_label CROSS JOIN jobs USING (job_no) CROSS JOIN job_names USING (job_no)
-WHERE label = ?5 AND workspace = ?1 AND work.job_no < ?2 AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
-ORDER BY work.job_no DESC LIMIT ?3
+FROM job_labels INDEXED BY job_labels_by_label CROSS JOIN jobs USING (job_no) CROSS JOIN job_names USING (job_no)
+WHERE label_no = (SELECT name_no FROM names WHERE workspace = ?1 AND name = ?5) AND job_labels.job_no < ?2
+    AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
+ORDER BY job_labels.job_no DESC LIMIT ?3
+
+-- name: jobs_page_in_pool
+-- The same for the jobs that asked for one pool.
+SELECT job_no, partition, job_id, tenant_id, run_id, state, transition_seq, attempt_id, head, jobs.tick, body, transition_seq
+FROM job_labels INDEXED BY job_labels_by_pool CROSS JOIN jobs USING (job_no) CROSS JOIN job_names USING (job_no)
+WHERE pool_no = (SELECT name_no FROM names WHERE workspace = ?1 AND name = ?5) AND job_labels.job_no < ?2
+    AND tenant_id = ?1 AND (?4 IS NULL OR state = ?4)
+ORDER BY job_labels.job_no DESC LIMIT ?3
 
 -- name: jobs_prefixed
 -- A tenant's jobs whose ids are from ?2 up to ?3 and behind ?4, by id, at most ?5.
@@ -536,6 +572,26 @@ ORDER BY work.job_no DESC LIMIT ?3
 SELECT workspace, execution_key, ifnull(job_id, ''), label, tick, payload_digest, NULL
 FROM work LEFT JOIN job_names USING (job_no)
 ORDER BY work.job_no
+
+-- name: label
+-- What a job is called and which pool it asked for; a name that is not there stays visible as empty.
+SELECT job_id, ifnull(labels.workspace, ''), ifnull(labels.name, ''),
+    CASE WHEN pool_no IS NULL THEN NULL ELSE ifnull(pools.name, '') END, payload_mark
+FROM job_names
+    CROSS JOIN job_labels USING (job_no)
+    LEFT JOIN names AS labels ON labels.name_no = label_no
+    LEFT JOIN names AS pools ON pools.name_no = pool_no
+WHERE job_id = ?1
+
+-- name: label_rows
+-- The same for all jobs, by their numbers.
+SELECT job_id, ifnull(labels.workspace, ''), ifnull(labels.name, ''),
+    CASE WHEN pool_no IS NULL THEN NULL ELSE ifnull(pools.name, '') END, payload_mark
+FROM job_labels
+    CROSS JOIN job_names USING (job_no)
+    LEFT JOIN names AS labels ON labels.name_no = label_no
+    LEFT JOIN names AS pools ON pools.name_no = pool_no
+ORDER BY job_labels.job_no
 
 -- name: work_element_rows
 -- The keys of all elements of arrays, by the numbers of their jobs; a row of no job stays visible under an empty name.

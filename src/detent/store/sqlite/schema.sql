@@ -188,6 +188,27 @@ CREATE TABLE work_elements (
 
 CREATE UNIQUE INDEX work_elements_by_job ON work_elements (job_no, element);
 
+-- Labels and pools by name, each once in its workspace: most jobs share a few.
+CREATE TABLE names (
+    name_no INTEGER PRIMARY KEY,
+    workspace TEXT NOT NULL CHECK (length(workspace) > 0),
+    name TEXT NOT NULL CHECK (length(name) > 0),
+    UNIQUE (workspace, name)
+) STRICT;
+
+-- What each job is called and which pool it asked for, to be listed by. Not part of the ledger: a row goes with the payload that
+-- said so, which is found by the first bytes of its digest; and so does a name that no other job has.
+CREATE TABLE job_labels (
+    job_no INTEGER PRIMARY KEY CHECK (job_no > 0) REFERENCES job_names (job_no),
+    label_no INTEGER NOT NULL,
+    pool_no INTEGER,
+    payload_mark BLOB NOT NULL CHECK (length(payload_mark) = 8)
+) STRICT;
+
+CREATE INDEX job_labels_by_label ON job_labels (label_no);
+CREATE INDEX job_labels_by_pool ON job_labels (pool_no) WHERE pool_no IS NOT NULL;
+CREATE INDEX job_labels_by_payload ON job_labels (payload_mark);
+
 -- What clients' idempotency keys were answered. A number is given anew when a row is replaced, so the oldest have the lowest.
 CREATE TABLE answers (
     answer_no INTEGER PRIMARY KEY,

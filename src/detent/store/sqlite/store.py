@@ -22,16 +22,19 @@ from detent.errors import EpochLost, InvariantBroken, StoreUnavailable
 from detent.store.api import (
     ANSWERS_KEPT_MS,
     CHECKPOINTS_KEPT,
+    NEVER_REUSED,
     REFUSALS_KEPT_MAX,
     AnswerRow,
     BatchRow,
     Commit,
     JobRow,
+    LabelRow,
     Load,
     RecordRow,
     RefusalRow,
     TreeHeadRow,
     WorkRow,
+    label_of,
 )
 from detent.store.checks import (
     JOB_RECORD_KINDS,
@@ -280,6 +283,7 @@ class SqliteStore(SqliteReader):
             write_all(_SQL["erase_content"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work"], [(digest,) for digest in erased])
             write_all(_SQL["erase_work_elements"], [(digest,) for digest in erased])
+            self._erase_labels(erased)
             self._erase_answers(frozenset(erased))
         if refusals:
             self._write_refusals(refusals)
@@ -307,6 +311,7 @@ class SqliteStore(SqliteReader):
         write_all(_SQL["insert_refusal"], rows.refusals)
         write_all(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in rows.work])
         write_all(_SQL["insert_work_element"], rows.elements)
+        self._write_labels(rows.labels)
         write_all(_SQL["upsert_answer"], [(*answer, 0) for answer in rows.answers])
         write_all(_SQL["load_epoch"], rows.epochs)
         write_all(_SQL["insert_shape"], self._shapes.fresh())
@@ -389,10 +394,11 @@ class SqliteStore(SqliteReader):
     def _write_beside(self, rows: tuple[Sequence[WorkRow], Sequence[AnswerRow], int]) -> None:
         work, answers, kept_ms = rows
         if work:
+            self._write_labels([label_of(row) for row in work])
             if any(row.element_keys for row in work):
-                self._write_work_of_arrays(work)
-            else:
-                self._cursor.executemany(_SQL["insert_work"], [row[:_WORK_COLUMNS] for row in work])
+                self._write_work_of_arrays([row for row in work if row.execution_key != NEVER_REUSED])
+            elif found := [row[:_WORK_COLUMNS] for row in work if row.execution_key != NEVER_REUSED]:
+                self._cursor.executemany(_SQL["insert_work"], found)
         if answers:
             self._cursor.executemany(_SQL["upsert_answer"], [(*answer, kept_ms) for answer in answers])
             now_ms = min(answer.stored_at_ms for answer in answers)
@@ -405,6 +411,18 @@ class SqliteStore(SqliteReader):
             if row.element_keys and self._writer.changes():
                 keys = [(row.job_id, place, key) for place, key in enumerate(row.element_keys) if key is not None]
                 self._cursor.executemany(_SQL["insert_work_element"], keys)
+
+    def _write_labels(self, labels: Sequence[LabelRow]) -> None:
+        named = dict.fromkeys(
+            (row.workspace, name) for row in labels for name in (row.label, row.pool) if name is not None
+        )
+        self._cursor.executemany(_SQL["insert_name"], [*named])
+        self._cursor.executemany(_SQL["insert_label"], labels)
+
+    def _erase_labels(self, erased: Sequence[bytes]) -> None:
+        rows = self._cursor.executemany(_SQL["erase_labels"], [(digest,) for digest in erased]).fetchall()
+        names = dict.fromkeys(number for row in rows for number in row if number is not None)
+        self._cursor.executemany(_SQL["erase_name"], [(number,) for number in names])
 
     def _write_tree_head(self, head: TreeHeadRow) -> None:
         self._writer.execute(_SQL["insert_tree_head"], head)
