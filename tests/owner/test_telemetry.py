@@ -112,8 +112,9 @@ def test_lines_that_nothing_takes_are_dropped_and_counted(monkeypatch: pytest.Mo
     monkeypatch.setattr(structured_log, "LINES_WAITING_MAX", 2)
     waiting = LineBuffer()
     for number in range(5):
-        waiting.add(f"{number}\n")
-    assert (waiting.take(), waiting.dropped, waiting.take()) == (["0\n", "1\n"], 3, [])
+        waiting.add({"line": number})
+    assert (waiting.take(), waiting.dropped) == ([{"line": 0}, {"line": 1}], 3)
+    assert waiting.take() == []
 
 
 def test_a_log_that_can_be_written_again_says_how_many_lines_are_missing(tmp_path: Path) -> None:

@@ -60,7 +60,10 @@ steps:
 
 @pytest.fixture(scope="module")
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
-    return project(tmp_path_factory.mktemp("driven"))
+    made = project(tmp_path_factory.mktemp("driven"))
+    settings = made.home.path / "config.toml"
+    settings.write_text(settings.read_text().replace("[log]", f'[log]\nto = "{made.directory / LOG}"'))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -492,6 +495,39 @@ steps:
   - {id: said, run: {shell: "printf %s \\"$TRACEPARENT\\""}}
 """
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+LOG = "log.jsonl"
+
+
+@pytest.mark.door("setting: [log]", "POST /v1/jobs", "POST /v1/runs")
+def test_the_lines_of_a_job_name_the_request_that_it_came_with(served: Served, laboured: Laboured) -> None:
+    """OC-CORE-1040: by the id that the answer to the request has, and the access log."""
+    shell = "name: logged\nsteps: [{id: one, run: {shell: 'exit 3'}, retry: {max: 0}}]\n"
+    run = post(served, "/v1/runs", {"contract": shell})
+    run_id = run.json["run_id"]
+    assert ended(served, run_id) == "failed"
+    task = {"target": "tasks:none_such", "arguments": [], "retries": 0}
+    first = post(served, "/v1/jobs", {"task": task})
+    assert served.json(f"/v1/jobs/{first.json['job_id']}?wait=40")["status"] == "failed"
+    again = post(served, f"/v1/jobs/{first.json['job_id']}/retry", {})
+    assert served.json(f"/v1/jobs/{again.json['job_id']}?wait=40")["status"] == "failed"
+    retried = post(served, f"/v1/runs/{run_id}/retry", {})
+    assert ended(served, retried.json["run_id"]) == "failed"
+
+    def lines(name: str, value: str) -> set[tuple[str, str]]:
+        told = map(json.loads, (laboured.directory / LOG).read_text().splitlines())
+        return {(line["event"], line["request_id"]) for line in told if line[name] == value}
+
+    for name, value, reply in (
+        ("run_id", run_id, run),
+        ("job_id", first.json["job_id"], first),
+        ("job_id", again.json["job_id"], again),
+        ("run_id", retried.json["run_id"], retried),
+    ):
+        request_id = reply.headers["detent-request-id"]
+        eventually(
+            lambda: lines(name, value) == {("dispatch", request_id), ("finish", request_id)},  # noqa: B023 - called now
+            f"the lines of {value} name {request_id}",
+        )
 
 
 @pytest.mark.door("route GET /v1/events")

@@ -43,7 +43,9 @@ steps:
 def laboured(tmp_path_factory: pytest.TempPathFactory) -> Laboured:
     made = project(tmp_path_factory.mktemp("placing"))
     with (made.home.path / "config.toml").open("a") as settings:
-        settings.write('\n[pools]\nlater = ["big"]\nshelf = []\n\n[leases.remote]\nttl_ms = 90000\nheartbeat_ms = 90000\n')
+        settings.write(
+            '\n[pools]\nlater = ["big"]\nshelf = []\n\n[leases.remote]\nttl_ms = 90000\nheartbeat_ms = 90000\n'
+        )
         settings.write("\n[workers]\naudit_percent = 100\n")
     return made
 

@@ -150,6 +150,8 @@ class Origin:
     """The principal on whose behalf a server submitted it; None for work of the home's own user."""
     traceparent: str | None = None
     """The trace that it belongs to (W3C Trace Context), as the request said that asked for it."""
+    request_id: str | None = None
+    """The request to a server that asked for it, as its answer and the access log name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,7 @@ _ORIGIN: Final[dict[str, Any]] = {
     "action": {},
     "requested_by": None,
     "traceparent": None,
+    "request_id": None,
 }
 _STORED: Final[list[tuple[str, Any]]] = [("label", None), *_CALL.items(), *_LIMITS.items(), *_ORIGIN.items()]
 """The fields of a stored order, each with the default that is not written."""

@@ -25,7 +25,7 @@ JOB_LABEL: Final = b"detent/idempotent_job/v1\0"
 def request_digest(order: Order) -> bytes:
     """What a request under an idempotency key is recognised by: its order, without what was found out for it."""
     asked = request_of(order) if is_platform_order(order) else order
-    said = replace(asked, origin=replace(order.origin, ingredients={}, again=None, traceparent=None))
+    said = replace(asked, origin=replace(order.origin, ingredients={}, again=None, traceparent=None, request_id=None))
     return body_digest(json_encode({**said.document(), "ingredients": {}}, name=order.label))
 
 

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 from detent.errors import DetentError
 from detent.kernel import Kernel, Record
 from detent.kernel.metrics import Metrics
-from detent.owner.structured_log import LineBuffer, LogFile, StructuredLog
+from detent.owner.structured_log import LineBuffer, LogFile, RequestIds, StructuredLog, json_line
 from detent.scheduling.observability import Depths, queue_depths
 from detent.scheduling.scheduler import Scheduler
 from detent.store.api import StoreReader
+from detent.store.content import ContentFiles
 
 if TYPE_CHECKING:
     from detent.owner.metrics import HomeMetrics
@@ -46,11 +47,13 @@ class Telemetry:
         home: Path,
         read_ledger: Callable[[], StoreReader],
         *,
+        files: ContentFiles,
         textfile: Path | None,
         log: Path | str | None,
     ) -> None:
         self._home = home
         self._read_ledger = read_ledger
+        self._requests = RequestIds(read_ledger, files)
         self._textfile = textfile
         self._log = None if log is None else LogFile(log)
         self._lines = LineBuffer()
@@ -113,13 +116,16 @@ class Telemetry:
         self._write_metrics(last=True)
         if self._log is not None:
             self._log.close()
+            self._requests.close()
 
     def _write_lines(self) -> None:
         if self._log is None:
             return
         self._log.dropped += self._lines.dropped
         self._lines.dropped = 0
-        self._tell(f"the log {self._log.to}", self._log.write(self._lines.take()))
+        if waiting := self._lines.take():
+            self._requests.fill_in(waiting)
+        self._tell(f"the log {self._log.to}", self._log.write(map(json_line, waiting)))
 
     def _write_metrics(self, *, last: bool = False) -> None:
         if self._textfile is None:

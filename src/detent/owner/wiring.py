@@ -349,7 +349,13 @@ def telemetry_of(home: Home, settings: Settings, parts: Parts) -> Telemetry | No
         return None
     from detent.owner.telemetry import Telemetry  # noqa: PLC0415 - most homes need none of it
 
-    return Telemetry(home.path, partial(parts.read_ledger, home.ledger), textfile=settings.textfile, log=settings.log)
+    return Telemetry(
+        home.path,
+        partial(parts.read_ledger, home.ledger),
+        files=home.content_files(),
+        textfile=settings.textfile,
+        log=settings.log,
+    )
 
 
 def begin_ledger(home: Home, signed: SignedTrust, store: Store, *, parts: Parts | None = None) -> None:

@@ -39,7 +39,7 @@ from detent.owner.socket_messages import error_to_map
 from detent.reuse.work_keys import Options
 from detent.runs.ending import Ending
 from detent.runs.handle import RunHandle
-from detent.runs.record.inputs import TRACEPARENT, RunIdentity, RunInputs, RunLock, parse_inputs
+from detent.runs.record.inputs import REQUEST_ID, TRACEPARENT, RunIdentity, RunInputs, RunLock, parse_inputs
 from detent.runs.retry import run_to_retry
 from detent.runs.runtime import Runtime
 from detent.runs.scheduled_runs import ScheduledRuns
@@ -59,9 +59,9 @@ REST_SECONDS_MAX: Final = 60.0
 STOP_SECONDS: Final = 10.0
 
 
-def about_run(requested_by: str, options: Mapping[str, Any], traceparent: str | None = None) -> dict[str, Any]:
-    """What the inputs of a run say that a server drives."""
-    traced = {} if traceparent is None else {TRACEPARENT: traceparent}
+def about_run(requested_by: str, options: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What the inputs of a run say that a server drives; of the request that asked for it, its trace and its id."""
+    traced = {name: asked[name] for name in (TRACEPARENT, REQUEST_ID) if asked.get(name) is not None}
     return {DRIVEN_BY: SERVER, "requested_by": requested_by, **({OPTIONS: dict(options)} if options else {}), **traced}
 
 
@@ -96,7 +96,7 @@ class DriverHost:
     def start(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Have a run recorded, and drive it from then on."""
         inputs = parse_inputs(asked["inputs"], asked["run_id"])
-        inputs = replace(inputs, about=about_run(asked["requested_by"], asked["options"], asked.get(TRACEPARENT)))
+        inputs = replace(inputs, about=about_run(asked["requested_by"], asked["options"], asked))
         return self._begin(asked, inputs)
 
     def retry(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +109,8 @@ class DriverHost:
             how = "has not ended" if row.status == RUNNING else "succeeded: there is nothing to run again"
             raise RequestRefused(f"run {row.run_id!r} {how}", code="CONFLICT")
         earlier = run_to_retry(work.backend, Run.decode(row.body)).inputs
-        about = {**earlier.about, **about_run(asked["requested_by"], {}, asked.get(TRACEPARENT))}
+        about = {name: value for name, value in earlier.about.items() if name != REQUEST_ID}
+        about |= about_run(asked["requested_by"], {}, asked)
         return self._begin(asked, replace(earlier, about=about))
 
     def _begin(self, asked: Mapping[str, Any], inputs: RunInputs) -> dict[str, Any]:
@@ -148,7 +149,8 @@ class DriverHost:
         return {}
 
     def _begin_scheduled(self, scheduled: Scheduled, identity: RunIdentity, inputs: RunInputs) -> None:
-        about = {**inputs.about, **about_run(scheduled.made_by, scheduled.options, scheduled.traceparent)}
+        traced = {TRACEPARENT: scheduled.traceparent}
+        about = {**inputs.about, **about_run(scheduled.made_by, scheduled.options, traced)}
         self._begin_run(scheduled.workspace, identity, replace(inputs, about=about))
 
     def _driven_now(self) -> list[str]:

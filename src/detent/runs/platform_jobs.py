@@ -129,9 +129,11 @@ class JobOptions:
     pool: str | None = None
     labels: tuple[str, ...] = ()
     resources: Mapping[str, int] = field(default_factory=dict)
+    """Where the job may run and what it takes there, as a step of a contract says it."""
     traceparent: str | None = None
     """The trace of the request (W3C Trace Context)."""
-    """Where the job may run and what it takes there, as a step of a contract says it."""
+    request_id: str | None = None
+    """The request to a server, as its answer names it."""
 
 
 def placed_as(order: Order) -> JobOptions:
@@ -212,7 +214,8 @@ class PlatformJobs:
         whole = self._completed({**draft.document, "job_id": job_id}, user_id)
         order = platform_order(whole, _ingredients(whole))
         limits = replace(order.limits, pool=options.pool, labels=options.labels, resources=options.resources)
-        order = replace(order, limits=limits, origin=replace(order.origin, traceparent=options.traceparent))
+        origin = replace(order.origin, traceparent=options.traceparent, request_id=options.request_id)
+        order = replace(order, limits=limits, origin=origin)
         self._work.for_tenant(whole.tenant_id).insist_on_place(f"job {order.label!r}", order.limits)
         return PreparedJob(whole, order, draft.plan, user_id)
 

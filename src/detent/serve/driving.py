@@ -29,7 +29,6 @@ from detent.owner.views import Times
 from detent.owner.wiring import Parts
 from detent.runs.cancel import Cancelled, Canceller
 from detent.runs.record.identity import new_run_id
-from detent.runs.record.inputs import TRACEPARENT
 from detent.serve.children import Children
 from detent.store.trees import laid_out
 
@@ -117,10 +116,13 @@ class Driving:
         options: Mapping[str, Any],
         *,
         once: bytes | None = None,
-        traceparent: str | None = None,
+        traced: Mapping[str, str | None],
     ) -> str:
-        """Have a run recorded and driven; gives its id once it is on the ledger. The same ``once`` is the same run."""
-        asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options), TRACEPARENT: traceparent}
+        """Have a run recorded and driven; gives its id once it is on the ledger. The same ``once`` is the same run.
+
+        ``traced`` is how the request is known: its trace and its id.
+        """
+        asked = {"op": "start", "inputs": looked["inputs"], "options": dict(options), **traced}
         return await self._run(workspace, requested_by, looked["name"], once, asked)
 
     async def keep(self, workspace: str, looked: Mapping[str, Any]) -> tuple[bytes, Inline]:
@@ -140,14 +142,14 @@ class Driving:
         run_id: str,
         name: str,
         behind: Callable[[str], Command],
-        once: bytes | None = None,
-        traceparent: str | None = None,
+        once: bytes | None,
+        traced: Mapping[str, str | None],
     ) -> str:
         """Have the parts of a run that did not succeed run again; gives the id of the run that does.
 
         ``behind`` gives what is recorded in the commit that opens that run, by its id.
         """
-        asked = {"op": "retry", "retry_of": run_id, TRACEPARENT: traceparent}
+        asked = {"op": "retry", "retry_of": run_id, **traced}
         return await self._run(workspace, requested_by, name, once, asked, behind)
 
     async def cancel(self, run_id: str, reason: str | None, beside: Command) -> Cancelled:

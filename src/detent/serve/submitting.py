@@ -53,6 +53,7 @@ class Asker:
     principal_id: str
     traceparent: str | None = None
     """The trace of the request."""
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Submitting:
         self, asker: Asker, document: Mapping[str, Any], options: JobOptions, job_id: str | None = None
     ) -> Offered:
         """A platform job, or the earlier one that answers for it."""
-        options = replace(options, traceparent=asker.traceparent)
+        options = replace(options, traceparent=asker.traceparent, request_id=asker.request_id)
         whole = _in_workspace(document, asker.workspace)
         try:
             draft = self._platform.checked(whole)
@@ -154,9 +155,8 @@ class Submitting:
             draft = {name: value for name, value in repeated(asked.order).items() if name != "requested_by"}
             return self.payload(asker, draft, placed_as(asked.order))
         order, key = order_again(own.backend, own.work_keys, row, element)
-        order = replace(
-            order, origin=replace(order.origin, requested_by=asker.principal_id, traceparent=asker.traceparent)
-        )
+        traced = replace(order.origin, traceparent=asker.traceparent, request_id=asker.request_id)
+        order = replace(order, origin=replace(traced, requested_by=asker.principal_id))
         submission = own.backend.submission(
             order, job_id=self.backend.new_job_id(), job_kind=job.job_kind, priority=job.priority, key=key
         )
@@ -204,8 +204,8 @@ class Submitting:
             version=asked.version,
         )
         priority = PRIORITY_NAMES[asked.priority]
-        whose, trace = asker.principal_id, asker.traceparent
-        return JobRequest(call, label, limits, priority, asked.reuse, whose, asked.salt, trace)
+        whose, traced = asker.principal_id, (asker.traceparent, asker.request_id)
+        return JobRequest(call, label, limits, priority, asked.reuse, whose, asked.salt, *traced)
 
     def _calls_of(self, workspace: str) -> Calls:
         known = self._calls.get(workspace)

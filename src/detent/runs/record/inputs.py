@@ -36,6 +36,8 @@ __all__ = [
 RETRY_OF: Final = "retry_of"
 TRACEPARENT: Final = "traceparent"
 """The trace that a run of a server belongs to: what the inputs say of it, and its jobs are given."""
+REQUEST_ID: Final = "request_id"
+"""The request to the server that began it, in the same way."""
 
 
 @dataclass(frozen=True, slots=True)

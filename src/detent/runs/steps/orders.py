@@ -13,7 +13,7 @@ from detent.jobs.values import restored, results_named
 from detent.jobs.work import WorkReport
 from detent.owner.backend import Backend, Inline, Submission
 from detent.reuse.work_keys import WorkKey, WorkKeys
-from detent.runs.record.inputs import TRACEPARENT, RunInputs
+from detent.runs.record.inputs import REQUEST_ID, TRACEPARENT, RunInputs
 from detent.runs.record.step_run import Binder, Element, StepRun
 
 
@@ -68,8 +68,9 @@ class Orders:
         self._run_id = run_id
         self._work_keys = work_keys
         self._salt = salt
-        traceparent = inputs.about.get(TRACEPARENT)
+        traceparent, request_id = inputs.about.get(TRACEPARENT), inputs.about.get(REQUEST_ID)
         self._traceparent = traceparent if isinstance(traceparent, str) else None
+        self._request_id = request_id if isinstance(request_id, str) else None
         self._binder = Binder(
             inputs.params, {step.key: step for step in steps}, base=inputs.contract.base, load=self._load
         )
@@ -123,6 +124,7 @@ class Orders:
             ingredients=work_key.ingredients,
             action=step.action(),
             traceparent=self._traceparent,
+            request_id=self._request_id,
         )
         limits = work_key.limits or self._limits(step, work_key.call)
         return self._backend.submission(
@@ -149,6 +151,7 @@ class Orders:
                 ingredients=ingredients,
                 action=step.action(),
                 traceparent=self._traceparent,
+                request_id=self._request_id,
             ),
             tuple([_element_order(element, one, mapped) for element, one in elements]),
         )

@@ -37,6 +37,8 @@ class JobRequest:
     """Part of its key, beside what the process was started with."""
     traceparent: str | None = None
     """The trace that it belongs to."""
+    request_id: str | None = None
+    """The request to a server that asks for it."""
 
 
 def value_digests(backend: Backend) -> Callable[[str], bytes]:
@@ -98,6 +100,7 @@ class Calls:
             ingredients=work_key.ingredients,
             requested_by=request.requested_by,
             traceparent=request.traceparent,
+            request_id=request.request_id,
         )
         return Order(request.call, request.label, request.limits, origin)
 

@@ -10,6 +10,7 @@ from detent.canon import digest_text, parse_digest
 from detent.errors import InvalidInput, RequestRefused
 from detent.jobs.source_tree import FILES_MAX, LIST_BYTES_MAX, TREE_BYTES_MAX, TreeFile, source_tree
 from detent.kernel import Operate
+from detent.runs.record.inputs import REQUEST_ID, TRACEPARENT
 from detent.serve.audit import operated
 from detent.serve.call import WHOLE, Answer, Call, Shape
 from detent.serve.routes.change import not_own
@@ -193,12 +194,17 @@ def _once(call: Call) -> bytes | None:
     return None if call.once is None else call.once.scope + call.once.body
 
 
+def _traced(call: Call) -> dict[str, str | None]:
+    """How the request is known, as the inputs of a run say it."""
+    return {TRACEPARENT: call.traceparent, REQUEST_ID: call.request_id}
+
+
 async def _start(call: Call) -> Answer:
     body: NewRun = call.body
     looked = await looked_at(call, body)
     options = body.options.asked()
     run_id = await call.serving.driving.start(
-        call.workspace, _principal(call), looked, options, once=_once(call), traceparent=call.traceparent
+        call.workspace, _principal(call), looked, options, once=_once(call), traced=_traced(call)
     )
     return await _started(call, run_id, None)
 
@@ -288,7 +294,7 @@ async def _retry(call: Call) -> Answer:
         return operated(call, "run.retry", "run", run_id, parameters={"run_id": retry})
 
     retried = await call.serving.driving.retry(
-        call.workspace, _principal(call), run_id, view.row.name, behind, _once(call), call.traceparent
+        call.workspace, _principal(call), run_id, view.row.name, behind, _once(call), _traced(call)
     )
     return await _started(call, retried, run_id)
 

@@ -35,6 +35,7 @@ DIGESTS: Final = (
     "1c3be2cbb7c2abc755eaccf5aa4a07476a4ebf9d871f255ab5d7f127052e3b42",
     "3981f8618d8607e484c127b5bde07a38683d70fb4eee01a23a37f7531b6bdd10",
     "d262514e38f1e4d3d5241909fad70b79a0c824ec95f24dee070ffc9bb866aa1b",
+    "c6e3794956caeddc1517efdc5ac41ec087d6c6eda1a8153a921ef0ae489fdb00",
 )
 """The digest of the schema of each version, from none on; a test compares them with what the migrations give."""
 
