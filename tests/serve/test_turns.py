@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from detent.access.certificate import prove
+from detent.access.certificate import Certificate, prove
 from detent.access.signature import Said, sign
 from detent.access.tokens import read_token
 from detent.access.turn import Beat, Ended, Log, Turn, Watch, protocol_of, read_answer
@@ -22,6 +24,7 @@ from detent.kernel import Grant
 from detent.remote.bench import Machine, RemoteBench
 from detent.remote.signed import SignedRequests
 from detent.remote.turns import TurnTaker
+from detent.serve.fleet import Worker
 from detent.store.content import ContentFiles
 from tests.serve.elsewhere import HANDS, HandWorker, ended, enrolment, task
 from tests.serve.laboured import Laboured, eventually, project
@@ -177,6 +180,44 @@ def test_a_job_that_a_worker_gave_back_is_not_granted_to_it_again_with_the_same_
     assert worker.turn(wanted=4).grants == ()
     other = HandWorker(served, tmp_path / "other")
     assert other.turn(reports=(other.report(granted(other, job_id)),)).results[0][1] == "OK"
+
+
+def test_the_pause_before_a_job_is_granted_again_doubles_and_outlives_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("detent.serve.fleet.time", SimpleNamespace(monotonic=lambda: now))
+    key = SigningKey(bytes(32))
+    worker = Worker(Certificate("origin", "w", key.public_key, None, None, (), 0), key.key_id, b"", b"")
+    pauses = []
+    for _ in range(9):
+        worker.give_back("a", for_good=False)
+        worker.begin(f"{now}")
+        pauses.append(worker.rest_seconds)
+        assert worker.excluded == ("a",)
+        now += pauses[-1]
+        assert not worker.excluded
+        assert worker.rest_seconds == math.inf
+    assert pauses == [10, 20, 40, 80, 160, 320, 600, 600, 600]
+    worker.give_back("b", for_good=True)
+    now += 10_000
+    assert (worker.excluded, worker.rest_seconds) == (("b",), math.inf)
+    worker.begin("with other code")
+    assert not worker.excluded
+
+
+def test_one_worker_that_cannot_begin_a_job_does_not_fail_it(
+    served: Served, laboured: Laboured, worker: HandWorker, tmp_path: Path
+) -> None:
+    """X-163: it may have the job again after a pause, which doubles; meanwhile others get it, and the bound of interruptions holds."""
+    job_id = queued(served, laboured, "begun elsewhere")
+    grant = granted(worker, job_id)
+    assert worker.turn(wanted=4, ended=(Ended(job_id, grant.lease_id, "INTERRUPTED"),)).grants == ()
+    assert served.json(f"/v1/jobs/{job_id}")["interruptions"] == 1
+    again = Grant(*worker.turn(wanted=4, wait_ms=20_000).grants[0].grant)
+    assert (again.job_id, again.attempt_id) == (job_id, 1), "there was no other worker"
+    worker.turn(ended=(Ended(job_id, again.lease_id, "INTERRUPTED"),))
+    other = HandWorker(served, tmp_path / "other")
+    assert other.turn(reports=(other.report(granted(other, job_id)),)).results[0][1] == "OK"
+    assert served.json(f"/v1/jobs/{job_id}")["interruptions"] == 2
 
 
 def test_a_new_start_gives_the_leases_of_the_older_one_up(

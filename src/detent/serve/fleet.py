@@ -7,11 +7,12 @@ turns are lies in memory only: a worker names its leases with every turn, so a s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from detent.access.certificate import Certificate, replica_of
 from detent.access.turn import LEASES_MAX, Granted, Watch
@@ -30,10 +31,29 @@ from detent.store.api import RecordRow, StoreReader
 
 ANSWERS_KEPT: Final = 4
 """Turns of a worker whose answers are kept for a repeat."""
-UNSUITED_MAX: Final = 256
-"""Jobs remembered that a worker gave back because it cannot run them."""
+GIVEN_BACK_MAX: Final = 256
+"""Jobs remembered that a worker gave back."""
+REST_SECONDS: Final = 10.0
+REST_SECONDS_MAX: Final = 600.0
+"""How long a worker is not granted a job again that it gave back; doubled each time. Each time counts as an interruption of the job, so without a
+pause one worker that can begin nothing would use up all that a job has (X-163)."""
 SILENT_SECONDS: Final = 60.0
 _KINDS: Final = (WORKER_ENROLLED, WORKER_RETIRED)
+
+
+class GivenBack(NamedTuple):
+    """When a worker gave a job back, and for how long it is not granted that again."""
+
+    at: float
+    """By the monotonic clock."""
+    seconds: float
+    for_good: bool
+    """Whether this start of the worker can never run it."""
+
+    @property
+    def left(self) -> float:
+        """Seconds until it may be granted."""
+        return math.inf if self.for_good else self.at + self.seconds - time.monotonic()
 
 
 @dataclass(slots=True)
@@ -74,7 +94,7 @@ class Worker:
     """The highest turn so far."""
     answers: OrderedDict[int, asyncio.Future[bytes]] = field(default_factory=OrderedDict)
     leases: dict[bytes, HeldLease] = field(default_factory=dict)
-    unsuited: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    given_back: OrderedDict[str, GivenBack] = field(default_factory=OrderedDict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Ends the wait of the turn that waits."""
     news: int = 0
@@ -112,7 +132,8 @@ class Worker:
         self.boot = boot
         self.let_all_go()
         self.arrived.clear()
-        self.unsuited.clear()
+        # It may have other code now; the pauses hold.
+        self.given_back = OrderedDict((name, one._replace(for_good=False)) for name, one in self.given_back.items())
         self.draining = False
 
     @property
@@ -172,11 +193,23 @@ class Worker:
         """Whether a client looks at output that the worker has not been asked for."""
         return any(held.output is not None and not held.output.is_told for held in self.leases.values())
 
-    def give_back(self, job_id: str) -> None:
-        """Remember a job that it cannot run."""
-        self.unsuited[job_id] = None
-        if len(self.unsuited) > UNSUITED_MAX:
-            self.unsuited.popitem(last=False)
+    def give_back(self, job_id: str, *, for_good: bool) -> None:
+        """Remember a job that it cannot run, or could not begin now."""
+        before = self.given_back.pop(job_id, None)
+        seconds = REST_SECONDS if before is None else min(2 * before.seconds, REST_SECONDS_MAX)
+        self.given_back[job_id] = GivenBack(time.monotonic(), seconds, for_good)
+        if len(self.given_back) > GIVEN_BACK_MAX:
+            self.given_back.popitem(last=False)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The jobs that it is not granted now."""
+        return tuple([job_id for job_id, one in self.given_back.items() if one.left > 0])
+
+    @property
+    def rest_seconds(self) -> float:
+        """Until it may be granted one of these."""
+        return min((left for one in self.given_back.values() if (left := one.left) > 0), default=math.inf)
 
     @property
     def silent_seconds(self) -> float | None:

@@ -177,7 +177,9 @@ class Turns:
         wanted = 0 if said.draining or worker.draining else said.wanted
         for end in said.ended:  # Before the claim of the same commit, which would grant them again.
             if end.code in UNSUITED:
-                worker.give_back(end.job_id)
+                worker.give_back(end.job_id, for_good=True)
+            elif end.code == INTERRUPTED and end.lease_id in worker.leases:
+                worker.give_back(end.job_id, for_good=False)
         worker.news = self._news
         decided = await self.run(lambda: self._decide(worker, said, wanted, recovers=recovers))
         self.reported(
@@ -306,7 +308,7 @@ class Turns:
             wanted,
             worker.certificate.tenants,
             KINDS,
-            tuple(worker.unsuited) if worker.unsuited else None,
+            worker.excluded or None,
             tuple(sorted(worker.offers)[:OFFERS_MAX]) or None,
             self._lease,
         )
@@ -470,7 +472,7 @@ class Turns:
                 if not worker.arrived and (not wanted or worker.news == self._news):
                     if (claim := self._claim(worker, wanted)) is not None:
                         self._vacancies.put(worker, claim)
-                    await _first(left, worker.wake, gone, self._draining)
+                    await _first(min(left, worker.rest_seconds), worker.wake, gone, self._draining)
                 self._waiting.pop(worker, None)
                 self._vacancies.drop(worker)  # It looks itself now.
                 if worker.turn != said.turn or gone.is_set() or worker.retired:
@@ -489,7 +491,7 @@ class Turns:
 
     def exclude(self, worker: Worker, job_id: str) -> None:
         """Never grant a job to this start of a worker."""
-        worker.give_back(job_id)
+        worker.give_back(job_id, for_good=True)
         self._vacancies.drop(worker)
         worker.wake.set()  # If its turn waits, it goes on with another claim.
 
