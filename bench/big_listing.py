@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import quote
 
 from bench.owner_rate import open_bench_home
 from detent.canon import SigningKey, sha256
@@ -26,12 +27,12 @@ from detent.kernel.policy import UNLIMITED_QUOTA
 from detent.ledger import sign_manifest
 from detent.owner.owner import Owner
 from detent.owner.turn import Make
-from detent.store.api import WorkRow
+from detent.store.api import NEVER_REUSED, WorkRow
 from tests.serve.served import ANSWER_SECONDS, RATES, Served, read_reply, start
 
 BATCH = 500
 OWN, OTHER = "local", "crowd"
-LABEL = "bench/noop"
+LABEL, MOST, POOL = "bench/noop", "bench/never reused", "gpu"
 REQUESTS = 40
 GOAL_MS = 5.0
 
@@ -56,8 +57,19 @@ def build(directory: Path, jobs: int) -> None:
         if first % 100_000 == 0:
             sys.stderr.write(f"  {first:,} jobs\n")
     for first in range(0, jobs // 10, BATCH):
-        owner.call([_submit(one, None) for one in signed(key, origin, OTHER, first, BATCH)])
+        manifests = signed(key, origin, OTHER, first, BATCH)
+        names = [one.manifest.job_id for one in manifests]
+        owner.call([_submit(one, None) for one in manifests], work=_work(OTHER, names))
     owned.close()
+
+
+def _work(tenant: str, names: Sequence[str]) -> list[WorkRow]:
+    """Labels and pools: one job in ten can be reused and has a label of its own, one in three is for a pool."""
+    return [
+        WorkRow(tenant, sha256(name.encode()) if place % 10 == 0 else NEVER_REUSED, name, LABEL if place % 10 == 0 else MOST,
+                pool=POOL if place % 3 == 0 else None)
+        for place, name in enumerate(names)
+    ]  # fmt: skip
 
 
 def _batch(owner: Owner, manifests: Sequence[VerifiedManifest], run_id: str, last: bool) -> None:
@@ -65,8 +77,7 @@ def _batch(owner: Owner, manifests: Sequence[VerifiedManifest], run_id: str, las
     digest = sha256(run_id.encode())
     owner.call([lambda tick: StartRun(tick, OWN, run_id, "bench", digest, digest, digest, run_id)])
     names = [one.manifest.job_id for one in manifests]
-    work = [WorkRow(OWN, sha256(name.encode()), name, LABEL) for name in names[::10]]
-    owner.call([_submit(one, run_id) for one in manifests], work=work)
+    owner.call([_submit(one, run_id) for one in manifests], work=_work(OWN, names))
     grants = owner.call([lambda tick: Claim(tick, "bench-worker", BATCH)])[0].grants
     left = grants[: len(grants) - 50] if last else grants
     owner.call([_end(grant, number) for number, grant in enumerate(left)])
@@ -101,7 +112,13 @@ def questions(jobs: int) -> dict[str, str]:
         },
         "run": f"/v1/jobs?run={middle}",
         "run and state": f"/v1/jobs?run={middle}&state=failed",
-        "label": f"/v1/jobs?label={LABEL.replace('/', '%2F')}",
+        "label": f"/v1/jobs?label={quote(LABEL)}",
+        "label of most jobs": f"/v1/jobs?label={quote(MOST)}",
+        "label of none": "/v1/jobs?label=none",
+        "label and state": f"/v1/jobs?label={quote(MOST)}&state=cancelled",
+        "label, none so": f"/v1/jobs?label={quote(MOST)}&state=retrying",
+        "pool": f"/v1/jobs?pool={POOL}",
+        "pool and state": f"/v1/jobs?pool={POOL}&state=failed",
         "q": f"/v1/jobs?q={OWN}-000",
         "q of one job": f"/v1/jobs?q={OWN}-{jobs // 2:08d}",
         "q and state": f"/v1/jobs?q={OWN}-000&state=succeeded",

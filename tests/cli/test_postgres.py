@@ -277,6 +277,9 @@ def test_a_ledger_moves_to_postgresql_and_back_with_one_hash(place: Place, postg
     there = place.json("copy", ".detent", url)
     with closing(open_ledger(place.directory / ".detent" / "ledger.db")) as source:
         assert there["transition_log_hash"] == "sha256:" + log_hash(source).hex()
+        label = next(source.label_rows()).label
+    named = [job["job_id"] for job in place.json("list", "--label", label)]
+    assert len(named) == 1
     assert place("verify").code == 0
     assert place("verify", "before.detent", "--root", exported["root"]).code == 0
     again = place.json("run", "pipeline.yaml")
@@ -287,6 +290,7 @@ def test_a_ledger_moves_to_postgresql_and_back_with_one_hash(place: Place, postg
         left.rename(place.directory / left.name)
     back = place.json("copy", url, ".detent")
     assert back["batches"] > there["batches"]
+    assert [job["job_id"] for job in place.json("list", "--label", label)] == named
     assert "[store]\nurl" not in (place.directory / ".detent" / "config.toml").read_text()
     assert place("verify").code == 0
     assert place("verify", "before.detent", "--root", exported["root"]).code == 0

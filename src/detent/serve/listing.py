@@ -21,7 +21,7 @@ from detent.store.api import JobRow, JobsWanted, RunRow, StoreReader
 
 Row = TypeVar("Row")
 Place = tuple[int | str, ...]
-LOOKED_AT_MAX: Final = 1_000
+LOOKED_AT_MAX: Final = 500
 """Rows that are looked at for one page where a filter has no index of its own."""
 
 
