@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from detent.jobs import (
     decide_idempotency,
     parse_idempotency_key,
 )
+from detent.jobs.order import Call, Order, Origin
+from detent.owner.kept_answers import request_digest
 
 BODY, OTHER = b'{"x": 1}', b'{"x":1}'
 STORED = StoredAnswer(body_digest(BODY), b'{"job_id":"j","status":"QUEUED"}', stored_at_ms=1_000)
@@ -85,3 +88,11 @@ def test_what_no_header_should_hold_is_refused(text: object) -> None:
 def test_a_body_is_named_by_a_digest() -> None:
     with pytest.raises(InvalidInput):
         decide_idempotency(STORED, body_digest=b"short", now_ms=0)
+
+
+def test_a_request_is_the_same_whatever_trace_and_request_id_it_has() -> None:
+    """JOB-030: a repeat has another id, and often another trace."""
+    order = Order(Call(kind="python", target="tasks:double", arguments=(1,)), "double", origin=Origin(requested_by="p"))
+    again = replace(order, origin=replace(order.origin, traceparent="00-a-b-01", request_id="req_2"))
+    assert request_digest(again) == request_digest(order)
+    assert request_digest(replace(again, label="other")) != request_digest(order)
