@@ -51,7 +51,7 @@ def test_every_look_at_a_store_is_decided_for_pages(tmp_path: Path) -> None:
     refused = {
         *("answer", "answer_rows", "answers_kept", "close", "content_digests", "erased_digests", "job_heads"),
         *("jobs_outside_work", "jobs_prefixed", "last_run_prefixed", "runs_prefixed", "tenant_counts"),
-        *("work_element_rows", "work_rows"),
+        *("label", "label_rows", "work_element_rows", "work_rows"),
     }
     assert names <= own | SHARED | refused
     with Parts().open_reader(fresh(tmp_path).home.ledger) as reader, pytest.raises(InvariantBroken):
