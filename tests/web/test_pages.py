@@ -27,6 +27,20 @@ LISTS = (
 )
 """The pages that are about a whole workspace."""
 LOOK_MS = 100
+SEED_FAULTS = """() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(`
+    @media (prefers-color-scheme: dark) { h1 { color: #444 !important; } }
+    @media (max-width: 400px) { .seeded span { display: none; } .seeded { color: light-dark(#ccc, #333) !important; } }
+  `);
+  document.adoptedStyleSheets.push(sheet);
+  const button = document.createElement("button"), text = document.createElement("p");
+  button.className = text.className = "seeded";
+  button.append(document.createElement("span"));
+  button.firstChild.textContent = text.textContent = "seeded";
+  document.querySelector("main").append(button, text);
+}"""
+"""A heading that is too faint in dark, and a button without a name and a text that is too faint on a narrow screen."""
 FAILING = {
     "type": "/problems/STORE_UNAVAILABLE",
     "title": "the store cannot be used now",
@@ -88,6 +102,28 @@ def visitor(shared: Visitor) -> Visitor:
     shared.errors.clear()
     shared.foreign.clear()
     return shared
+
+
+def test_a_fault_in_one_theme_or_at_one_width_alone_is_found(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.move("/w/local/runs")
+    settled(page)
+    assert faults(page) == []
+    page.evaluate(SEED_FAULTS)
+    try:
+        found = faults(page)
+    finally:
+        visitor.forget()
+    seen = {(place, said.partition(":")[0]) for place, _, said in (one.partition(": ") for one in found)}
+    assert seen == {
+        ("dark, 1280 px", "color-contrast"),
+        ("dark, 320 px", "color-contrast"),
+        ("light, 320 px", "color-contrast"),
+        ("light, 320 px", "button-name"),
+    }
+    assert (
+        sum("dark" in one for one in found) == 3
+    )  # Two at 320 px: what is wrong there alone is not hidden by the other.
 
 
 @pytest.mark.parametrize("part", PAGES)
