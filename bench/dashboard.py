@@ -3,23 +3,24 @@
 The empty page comes from the same server, so what differs is ours. A busy machine makes every figure larger, the empty page's too: compare
 within one run.
 
-    python -m bench.dashboard [STEPS]
-
-With 0 steps only the events are measured.
+    python -m bench.dashboard [STEPS]           # with 0 steps only the events are measured
+    python -m bench.dashboard --tab MINUTES     # memory of a tab that shows live runs for so long
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
 from detent.serve.login import link
 from tests.serve.served import Served
@@ -35,6 +36,10 @@ EVENTS_A_SECOND: Final = 500
 BATCH: Final = 50
 CANCELLED: Final = 40
 CANCEL_EVERY_SECONDS: Final = 0.25
+TAB_RUN_EVERY_SECONDS: Final = 2.0
+TAB_LOOK_EVERY_SECONDS: Final = 300.0
+TAB_PAGES: Final = ("", "/runs", "/jobs", "/queue")
+EVENT_RUN: Final = "name: event\nsteps:\n  - {id: e%d, run: {python: 'tasks:ok', with: {value: %d}}}\n"
 ROOM: Final = {
     "capacity_per_class = 256": "capacity_per_class = 50000",
     "capacity_total = 2560": "capacity_total = 100000",
@@ -79,6 +84,10 @@ def main() -> None:
     """Measure, and print what was measured."""
     if path() is None:
         raise SystemExit(NOT_RUN)
+    if sys.argv[1:2] == ["--tab"]:
+        with launched() as browser:
+            tab(browser, float(sys.argv[2]) * 60)
+        return
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else STEPS
     with launched() as browser:
         flood(browser)
@@ -160,6 +169,43 @@ def pages(browser: Browser, steps: int) -> None:
             print(f"JavaScript heap of the tab: {used / 1e6:.0f} MB")
 
 
+def tab(browser: Browser, seconds: float) -> None:
+    """Memory of a tab while runs start and end: it stays on one page for some minutes, then goes to the next, as its user does."""
+    with tempfile.TemporaryDirectory() as place, seeding(Path(place)) as seeded, opened(browser, seeded) as visitor:
+        page, began, looked = visitor.go("/w/local"), time.monotonic(), 0
+        processes = browser.new_browser_cdp_session()
+        for number in count():
+            passed = time.monotonic() - began
+            if passed >= looked * TAB_LOOK_EVERY_SECONDS or passed >= seconds:
+                _print_memory(page, processes, passed, number)
+                visitor.move(f"/w/local{TAB_PAGES[looked % len(TAB_PAGES)]}")
+                looked += 1
+            if passed >= seconds:
+                break
+            run(seeded.served, EVENT_RUN % (number, number))
+            page.wait_for_timeout(max(0.0, (number + 1) * TAB_RUN_EVERY_SECONDS - (time.monotonic() - began)) * 1_000)
+        visitor.assert_clean()
+
+
+def _print_memory(page: Page, processes: CDPSession, passed: float, runs: int) -> None:
+    """The heap of the tab before and after its garbage is collected, and the largest renderer's memory (PSS), which is the tab's."""
+    before = page.evaluate("() => performance.memory.usedJSHeapSize")
+    page.request_gc()
+    after = page.evaluate("() => performance.memory.usedJSHeapSize")
+    found = processes.send("SystemInfo.getProcessInfo")["processInfo"]
+    pss = max(_pss_bytes(int(one["id"])) for one in found if one["type"] == "renderer")
+    print(
+        f"{passed / 60:5.1f} min, {runs:,} runs: heap {before / 1e6:.0f} MB, {after / 1e6:.0f} MB without garbage,"
+        f" process {pss / 1e6:.0f} MB; load {os.getloadavg()[0]:.0f}",
+        flush=True,
+    )
+
+
+def _pss_bytes(pid: int) -> int:
+    line = next(one for one in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if one.startswith("Pss:"))
+    return int(line.split()[1]) * 1_024
+
+
 def contract(steps: int) -> str:
     """Steps in waves, each of which needs two of the wave before; equal work, which runs once."""
     lines = ["name: wide", "steps:"]
@@ -210,10 +256,7 @@ def events(page: Page, served: Served, base: str) -> None:
     page.get_by_role("heading", name="Overview").wait_for()
     took = []
     for number in range(EVENT_RUNS):
-        body: dict[str, Any] = {
-            "contract": f"name: event\nsteps:\n  - {{id: e{number}, run: {{python: 'tasks:ok', with: {{value: {number}}}}}}}\n"
-        }
-        made = served.ask("POST", "/v1/runs", body=json.dumps(body).encode()).json["run_id"]
+        made = run(served, EVENT_RUN % (number, number))
         answered = time.time() * 1_000
         took.append(page.evaluate(SHOWN, made) - answered)
     print(f"event to pixel: median {statistics.median(took):.0f} ms, most {max(took):.0f} ms")
