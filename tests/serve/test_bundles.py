@@ -31,6 +31,11 @@ def run_id(shared: Shared) -> str:
     return next(str(run["run_id"]) for run in runs if run["ended_at"] is not None)
 
 
+def listed(shared: Shared, run_id: str) -> Any:
+    """A run as the list of runs shows it."""
+    return next(one for one in as_key(shared, "viewer", "GET", "/v1/runs").json["items"] if one["run_id"] == run_id)
+
+
 @pytest.fixture(scope="module")
 def foreign(shared: Shared) -> str:
     """A job of the other workspace, whose words must never leave it."""
@@ -88,6 +93,7 @@ def test_a_bundle_of_a_run_holds_nothing_of_another_workspace(shared: Shared, ru
 @pytest.mark.door("route POST /v1/runs/{run_id}/verify")
 def test_a_verification_says_what_it_proves_and_what_not(shared: Shared, run_id: str) -> None:
     path = f"/v1/runs/{run_id}/verify"
+    assert listed(shared, run_id)["verified"] is None
     begun = as_key(shared, "viewer", "POST", path, {})
     assert (begun.status, begun.json["state"]) == (202, "running")
     again = as_key(shared, "viewer", "POST", path, {})
@@ -97,6 +103,8 @@ def test_a_verification_says_what_it_proves_and_what_not(shared: Shared, run_id:
     assert found["proved"]
     assert found["not_proved"]
     assert found["root"].startswith("sha256:")
+    told = {name: found[name] for name in ("state", "ok", "started_at", "ended_at")}
+    assert listed(shared, run_id)["verified"] == told
     assert as_key(shared, "other", "GET", "/v1/runs/absent/verify").code == "UNKNOWN_RUN"
 
 

@@ -395,6 +395,9 @@ def test_a_submitter_cancels_the_runs_that_it_started_and_their_jobs(served: Ser
     assert post_as(served, ann, f"/v1/runs/{retried}/cancel", {}).code == "FORBIDDEN", "the retry is bob's"
     assert post_as(served, bob, f"/v1/runs/{retried}/cancel", {}).status == 200
     assert ended(served, retried) == "cancelled"
+    listed = {one["run_id"]: one["requested_by"] for one in served.json("/v1/runs")["items"]}
+    assert listed[run_id] == served.json(f"/v1/runs/{run_id}")["requested_by"]
+    assert listed[run_id] == listed[retried] == "submitter", "the name of both keys"
 
 
 @pytest.mark.parametrize("killed", ["driver", "server"])

@@ -99,6 +99,9 @@ def test_a_schedule_starts_a_run_for_every_occurrence_and_says_what_comes_next(r
     detail = rig.served.json(f"/v1/runs/{first}?wait=60")
     assert detail["status"] == "succeeded"
     assert detail["occurrence"]["schedule_id"] == schedule_id
+    listed = {one["run_id"]: one for one in rig.served.json("/v1/runs")["items"]}
+    assert listed[first]["schedule_id"] == schedule_id
+    assert listed[first]["requested_by"] == detail["requested_by"]
     assert first < second
     assert rig.laboured.done().count("every") >= 1
     rig.delete(schedule_id)

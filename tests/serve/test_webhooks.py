@@ -12,7 +12,9 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,13 +144,19 @@ def place(shared_place: Place) -> Place:
 
 @pytest.fixture(scope="module")
 def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    tmp_path = tmp_path_factory.mktemp("webhooks")
+    with placed(tmp_path_factory.mktemp("webhooks"), pause_ms=50) as found:
+        yield found
+
+
+@contextmanager
+def placed(tmp_path: Path, *, pause_ms: int) -> Iterator[Place]:
+    """A server and a receiver; a delivery that fails is tried again after a pause."""
     made = certificates(tmp_path / "tls")
     played = play(tmp_path)
     settings = played.home.path / "config.toml"
     settings.write_text(
         settings.read_text()
-        .replace("[backoffs]", "[backoffs]\nwebhook = [50]")
+        .replace("[backoffs]", f"[backoffs]\nwebhook = [{pause_ms}]")
         .replace("[webhooks]", '[webhooks]\nallow = ["127.0.0.0/8", "::1/128"]')
     )
     project = played.home.path.parent / "project"
@@ -318,6 +326,35 @@ def test_deliveries_have_pauses_of_a_second_to_six_hours_where_the_settings_name
     policies = shared.served.ask("POST", f"/v1/jobs/{tried}/cancel", body=b"{}")
     assert policies.status == 200
     assert shared.served.ask("DELETE", f"/v1/webhooks/{made}").status == 204
+
+
+@pytest.mark.door("route GET /v1/webhooks/{hook_id}/deliveries")
+def test_a_delivery_that_waits_says_when_it_is_sent_next_and_what_the_receiver_answered(tmp_path: Path) -> None:
+    with placed(tmp_path, pause_ms=3_600_000) as place:
+        hook = place.hook("job.ended")["webhook"]
+        hook_id = hook["hook_id"]
+        path = f"/v1/webhooks/{hook_id}/deliveries"
+        assert place.served.json(path) == {"items": [], "next": None}
+        place.receiver.answers += [503]
+        place.run_job()
+        until(lambda: [one["state"] for one in place.served.json(path)["items"]] == ["retrying"])
+        (waiting,) = place.served.json(path)["items"]
+        assert [one["job_id"] for one in place.served.json(hook["deliveries"])["items"]] == [waiting["job_id"]]
+        (sent,) = place.receiver.events("job.ended")
+        assert (waiting["event"], waiting["event_id"]) == ("job.ended", sent["id"])
+        assert (waiting["attempts"], waiting["attempts_max"]) == (1, 9)
+        assert waiting["last_answer"] == "localhost answered 503"
+        pause = datetime.fromisoformat(waiting["next_at"]) - datetime.fromisoformat(waiting["changed_at"])
+        assert pause == timedelta(hours=1)
+
+        tried = place.post(f"/v1/webhooks/{hook_id}/test").json["job_id"]
+        until(lambda: place.served.json(f"/v1/jobs/{tried}")["status"] == "succeeded")
+        page = place.served.json(f"{path}?limit=1")
+        (newest,) = page["items"]
+        assert (newest["job_id"], newest["event"], newest["next_at"]) == (tried, "webhook.test", None)
+        assert newest["last_answer"] == "answered 204"
+        assert place.served.json(f"{path}?limit=1&cursor={page['next']}")["items"] == [waiting]
+        assert place.served.get("/v1/webhooks/wh_nowhere/deliveries").code == "NOT_FOUND"
 
 
 def test_a_hook_can_be_tried_and_deleted(place: Place) -> None:

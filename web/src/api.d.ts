@@ -56,6 +56,8 @@ export type ContractToPlan = { "contract": string; "params"?: Record<string, Jso
 
 export type Counts = { "jobs": Record<string, number>; "runs": Record<string, number> };
 
+export type DeliveriesQuery = { "limit"?: number; "cursor"?: string | null };
+
 export type Element = { "name": string; "index": number | null; "job_id": string; "element": number | null; "state": string; "reused": boolean; "reason_code": string | null; "attempt": number | null; "failures": number; "worker": string | null; "changed_at": string | null; "ran_ms": number | null; "error": ElementError | null };
 
 export type ElementDifference = { "index": number | null; "job_ids": string[]; "ingredients": Changed[]; "result_digests": (string | null)[] };
@@ -244,6 +246,8 @@ export type RunFailure = { "step": string; "category": string; "code": string; "
 
 export type RunFile = { "step": string; "name": string; "size_bytes": number; "digest": string };
 
+export type RunListed = { "run_id": string; "name": string; "status": string; "reason_code": string | null; "jobs": number; "live_jobs": number; "jobs_reused": number; "started_at": string; "ended_at": string | null; "requested_by": string | null; "schedule_id": string | null; "verified": RunVerified | null };
+
 export type RunOccurrence = { "scheduled_for": string; "schedule_id": string | null; "missed": JsonValue };
 
 export type RunOutcome = { "run_id": string; "gives_result": boolean; "result": JsonValue; "result_left_out": boolean; "artifacts": RunFile[]; "failures": RunFailure[] };
@@ -252,9 +256,9 @@ export type RunQuery = { "wait"?: number };
 
 export type RunRecords = { "items": LedgerRecord[]; "next": string | null };
 
-export type RunSummary = { "run_id": string; "name": string; "status": string; "reason_code": string | null; "jobs": number; "live_jobs": number; "jobs_reused": number; "started_at": string; "ended_at": string | null };
+export type RunVerified = { "state": string; "ok": boolean | null; "started_at": string; "ended_at": string | null };
 
-export type RunsPage = { "items": RunSummary[]; "next": string | null };
+export type RunsPage = { "items": RunListed[]; "next": string | null };
 
 export type RunsQuery = { "status"?: "running" | "succeeded" | "failed" | "cancelled" | null; "name"?: string | null; "q"?: string | null; "since"?: string | null; "until"?: string | null; "limit"?: number; "cursor"?: string | null };
 
@@ -325,6 +329,10 @@ export type VerifyFinding = { "code": string; "message": string; "place": string
 export type Version = { "name": string; "version": string; "api": string; "origin": string };
 
 export type WebhookBody = { "url": string; "events": ("job.ended" | "run.ended" | "worker.lost" | "worker.mismatch" | "queue.full" | "verify.failed")[]; "signature"?: "ed25519" | "hmac" };
+
+export type WebhookDeliveries = { "items": WebhookDelivery[]; "next": string | null };
+
+export type WebhookDelivery = { "job_id": string; "event_id": string | null; "event": string | null; "state": string; "attempts": number; "attempts_max": number; "next_at": string | null; "last_answer": string | null; "submitted_at": string; "changed_at": string };
 
 export type WebhookList = { "items": WebhookShown[] };
 
@@ -439,6 +447,7 @@ export interface Routes {
   "POST /v1/webhooks": { path: Record<string, never>; query: Record<string, never>; body: WebhookBody; answer: WebhookMade };
   "GET /v1/webhooks/{hook_id}": { path: { hook_id: string }; query: Record<string, never>; body: undefined; answer: WebhookShown };
   "DELETE /v1/webhooks/{hook_id}": { path: { hook_id: string }; query: Record<string, never>; body: undefined; answer: undefined };
+  "GET /v1/webhooks/{hook_id}/deliveries": { path: { hook_id: string }; query: { limit?: number; cursor?: string }; body: undefined; answer: WebhookDeliveries };
   "POST /v1/webhooks/{hook_id}/test": { path: { hook_id: string }; query: Record<string, never>; body: undefined; answer: Tried };
   "GET /v1/audit": { path: Record<string, never>; query: { principal?: string; action?: "config.changed" | "enrolment.create" | "enrolment.refused" | "enrolment.revoke" | "erase" | "export" | "job.cancel" | "job.erase" | "job.retry" | "key.create" | "key.revoke" | "key.rotate" | "login" | "logout" | "member.remove" | "member.set" | "pool.scale" | "queue.full" | "run.cancel" | "run.retry" | "schedule.create" | "schedule.delete" | "schedule.failed" | "schedule.pause" | "schedule.resume" | "server.drained" | "server.started" | "server.stopped" | "session.close" | "session.open" | "trust.changed" | "verify" | "verify.failed" | "webhook.create" | "webhook.delete" | "webhook.disabled" | "webhook.test" | "worker.drain" | "worker.enrol" | "worker.lost" | "worker.mismatch" | "worker.retire" | "workspace.change" | "workspace.create"; object?: string; since?: string; until?: string; server?: boolean; limit?: number; cursor?: string }; body: undefined; answer: AuditPage };
   "GET /v1/audit/{record}": { path: { record: string }; query: Record<string, never>; body: undefined; answer: ActionProof };

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from detent.kernel.history import ERASED
 from detent.owner.content import Content
 from detent.owner.views import RunView, Times
 from detent.runs.record.recorded_run import Live, RecordedRun, recorded_run
+from detent.serve.requesters import Starter, starter_of
 from detent.store.api import RunRow, StoreReader
 from detent.words.states import OVER
 
 STEPS_KEPT_MAX: Final = 50_000
 """Steps of all runs that are kept; the run that was put together first goes first."""
 
+STARTERS_KEPT_MAX: Final = 10_000
 SHOWN_MAX: Final = 64
 """Answers about one run that are kept."""
 SHOWN_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -45,6 +47,8 @@ class KnownRuns:
         self._steps = 0
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
+        self._starters: dict[str, Starter] = {}
+        self._starters_at: Sequence[int] = ()
 
     def recorded(self, reader: StoreReader, content: Content, view: RunView, live: Live | None) -> RecordedRun | None:
         """A run with its steps; None when what it was started with is gone. Threads that ask for the same run wait for one of them."""
@@ -58,10 +62,23 @@ class KnownRuns:
         with making:
             if (known := self._known(reader, view)) is not None:
                 return known
-            positions = [reader.head(partition).next_position for partition in range(reader.partitions)]
+            positions = _positions(reader)
             made = recorded_run(reader, content, view.run, live)
             self._keep(row.run_id, None if made is None else _Kept(row, view.times, positions, made, {}))
             return made
+
+    def starters(self, reader: StoreReader, content: Content, rows: Iterable[RunRow]) -> list[Starter]:
+        """Who or what started each run. It is among a run's inputs, which may be large, and never changes unless they are erased."""
+        here = _positions(reader)
+        with self._lock:
+            if _erased(reader, self._starters_at) or len(self._starters) > STARTERS_KEPT_MAX:
+                self._starters, self._starters_at = {}, here
+            elif not self._starters_at:
+                self._starters_at = here
+            # A reader that began before the last erasure may see more than may be kept.
+            is_older = any(own < kept for own, kept in zip(here, self._starters_at, strict=True))
+            known = {} if is_older else self._starters
+        return [known.get(row.run_id) or known.setdefault(row.run_id, starter_of(content, row)) for row in rows]
 
     def shown(self, run: RecordedRun, asked: object, make: Callable[[RecordedRun], bytes]) -> bytes:
         """What is shown of a run, made once for each question while the run is kept."""
@@ -93,6 +110,11 @@ class KnownRuns:
             while self._steps > STEPS_KEPT_MAX and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
                 self._steps -= len(oldest.run.steps)
+
+
+def _positions(reader: StoreReader) -> list[int]:
+    """Where each partition ends."""
+    return [reader.head(partition).next_position for partition in range(reader.partitions)]
 
 
 def _erased(reader: StoreReader, positions: Sequence[int]) -> bool:

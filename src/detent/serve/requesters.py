@@ -6,13 +6,25 @@ was submitted in the home itself, or whose payload was erased, belongs to no pri
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.errors import DetentError
 from detent.jobs.platform_order import requested_by
 from detent.kernel import Run
 from detent.owner.content import Content, open_value, order_of
+from detent.runs.record.inputs import RETRY_OF
+from detent.runs.schedules.keeper import SCHEDULE_ID
 from detent.store.api import JobRow, RunRow, StoreReader
+
+
+class Starter(NamedTuple):
+    """Who or what started a run; nothing is known of one that was started in the home itself, or whose inputs were erased."""
+
+    principal_id: str | None
+    schedule_id: str | None
+
+
+UNKNOWN_STARTER = Starter(None, None)
 
 
 def asked_for_job(reader: StoreReader, content: Content, row: JobRow) -> str | None:
@@ -26,12 +38,18 @@ def asked_for_job(reader: StoreReader, content: Content, row: JobRow) -> str | N
 
 def asked_for_run(content: Content, row: RunRow) -> str | None:
     """The principal that a run was started for."""
+    return starter_of(content, row).principal_id
+
+
+def starter_of(content: Content, row: RunRow) -> Starter:
+    """Who or what started a run. A retry of a scheduled run was started by the principal that asked for it."""
     data = content.get(Run.decode(row.body).inputs_digest)
     if data is None:
-        return None
+        return UNKNOWN_STARTER
     try:
         said: Any = open_value(data)
-        named = said["about"].get("requested_by")
+        about = said["about"]
+        named, schedule = about.get("requested_by"), None if RETRY_OF in about else about.get(SCHEDULE_ID)
     except (DetentError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # Inputs of another form: for `verify` to report.
-    return named if isinstance(named, str) else None
+        return UNKNOWN_STARTER  # Inputs of another form: for `verify` to report.
+    return Starter(named if isinstance(named, str) else None, schedule if isinstance(schedule, str) else None)

@@ -51,7 +51,7 @@ from detent.serve.known_jobs import KnownJobs
 from detent.serve.known_runs import KnownRuns
 from detent.serve.listing import JobFilter, Place, RunFilter, Seen, jobs_listed, runs_listed
 from detent.serve.own_rows import own_rows
-from detent.serve.requesters import asked_for_job, asked_for_run
+from detent.serve.requesters import Starter, asked_for_job, asked_for_run
 from detent.store.api import AnswerRow, BatchRow, JobRow, LedgerHead, RecordRow, RunRow, StoreReader
 from detent.store.content import ContentFiles
 from detent.workers.live_output import live_jobs, live_progress, live_since
@@ -197,6 +197,13 @@ class TenantReader:
                 self._known.keep(facts.view, content.named, facts)
             return facts
 
+    def details(
+        self, tenant: str, wanted: JobFilter, place: Place | None, limit: int
+    ) -> tuple[list[JobFacts], Place | None]:
+        """A page of jobs with everything about each, and the place behind it."""
+        found, following = self.jobs(tenant, wanted, place, limit)
+        return [self.detail(tenant, view.row.job_id) for view in found], following
+
     def _facts(self, reader: StoreReader, content: Content, row: JobRow) -> JobFacts:
         job_id, view = row.job_id, self._known.view(row, self._times_at(reader))
         records = moves_of_job(reader, view)
@@ -269,9 +276,12 @@ class TenantReader:
 
     def runs(
         self, tenant: str, wanted: RunFilter, place: Place | None, limit: int
-    ) -> tuple[list[RunView], Place | None]:
-        """A page of runs, newest first, and the place behind it."""
-        return runs_listed(self._reader, self._times_now(), tenant, wanted, place, limit)
+    ) -> tuple[list[tuple[RunView, Starter]], Place | None]:
+        """A page of runs, newest first, each with who or what started it, and the place behind it."""
+        with self._moment() as (reader, content):
+            found, following = runs_listed(reader, self._times_at(reader), tenant, wanted, place, limit)
+            starters = self._runs.starters(reader, content, (view.row for view in found))
+            return list(zip(found, starters, strict=True)), following
 
     def run(self, tenant: str, run_id: str) -> RunView:
         """One run as it stands."""

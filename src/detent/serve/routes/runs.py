@@ -33,7 +33,9 @@ from detent.serve.paging import (
     moment_ms,
     whole_listing,
 )
+from detent.serve.requesters import Starter
 from detent.serve.table import READING, Route
+from detent.serve.times import written_ms
 from detent.serve.waiting import Wait, until_ended
 from detent.words.states import SUCCEEDED, word_of
 
@@ -55,6 +57,29 @@ class RunSummary(Shape):
     jobs_reused: int
     started_at: str
     ended_at: str | None
+
+
+class RunVerified(Shape):
+    """The last verification of a run that this server made; `GET /v1/runs/{run_id}/verify` has what it proved and what it did not."""
+
+    state: str
+    """`running`, `done`, or `failed` where it could not be made."""
+    ok: bool | None
+    """Whether everything that was checked holds; null until it is done."""
+    started_at: str
+    """What was recorded later, it did not see."""
+    ended_at: str | None
+
+
+class RunListed(RunSummary):
+    """A run in a list."""
+
+    requested_by: str | None
+    """The name of the principal that started it, or its id; null for a run that was started in the home itself."""
+    schedule_id: str | None
+    """The schedule that started it."""
+    verified: RunVerified | None
+    """Null for a run that this server has not verified since it was started."""
 
 
 class StepCounts(Shape):
@@ -115,7 +140,7 @@ class RunsQuery(Shape):
 class RunsPage(Shape):
     """Runs, newest first."""
 
-    items: list[RunSummary]
+    items: list[RunListed]
     next: str | None
     """The cursor of the following page; null on the last one."""
 
@@ -235,14 +260,29 @@ async def _list(call: Call) -> Answer:
     )
     wanted.insist_on_index()
 
-    async def page(at: Place | None, limit: int) -> tuple[list[RunView], Place | None]:
+    async def page(at: Place | None, limit: int) -> tuple[list[tuple[RunView, Starter]], Place | None]:
         return await call.read(lambda reader: reader.runs(call.workspace, wanted, at, limit))
 
     if call.media_type == NDJSON:
-        return whole_listing(page, place, lambda view: RunSummary.model_validate(summary(view)))
+        return whole_listing(page, place, partial(_listed, call))
     found, behind = await page(place, query.limit)
     following = None if behind is None else write_cursor("/v1/runs", filters, behind)
-    return Answer(RunsPage(items=[RunSummary.model_validate(summary(view)) for view in found], next=following))
+    return Answer(RunsPage(items=[_listed(call, one) for one in found], next=following))
+
+
+def _listed(call: Call, one: tuple[RunView, Starter]) -> RunListed:
+    view, starter = one
+    known = call.serving.auditing.verification(call.workspace, view.row.run_id)
+    verified = known and {
+        "state": known.state,
+        "ok": None if known.report is None else known.report["ok"],
+        "started_at": written_ms(known.started_ms),
+        "ended_at": written_ms(known.ended_ms),
+    }
+    named = _named(call, starter.principal_id)
+    return RunListed.model_validate(
+        {**summary(view), "requested_by": named, "schedule_id": starter.schedule_id, "verified": verified}
+    )
 
 
 async def _one(call: Call) -> Answer:
@@ -279,7 +319,12 @@ async def _one(call: Call) -> Answer:
 
 def _requester(call: Call, about: Mapping[str, JsonValue]) -> str | None:
     named = about.get("requested_by")
-    return call.serving.access.names().get(named, named) if isinstance(named, str) else None
+    return _named(call, named) if isinstance(named, str) else None
+
+
+def _named(call: Call, principal_id: str | None) -> str | None:
+    """What a principal is called: its name, or its id where it has none."""
+    return None if principal_id is None else call.serving.access.names().get(principal_id, principal_id)
 
 
 def _occurrence(about: Mapping[str, JsonValue]) -> RunOccurrence | None:

@@ -1,4 +1,4 @@
-"""Webhooks of a workspace: made, listed, tried, deleted. Deliveries are jobs, and are listed like jobs."""
+"""Webhooks of a workspace: made, listed, tried, deleted. Deliveries are jobs; their list says when each is tried next, and why."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from urllib.parse import quote
 from pydantic import Field
 
 from detent.access.changes import Change
+from detent.access.cursor import read_cursor, write_cursor
 from detent.access.destinations import URL_CHARS_MAX, read_destination
 from detent.access.headers import path_part
 from detent.access.webhooks import ED25519, EVENTS, HOOKS_MAX, Hook, event_id_of, public_text, secret_text
 from detent.canon import SigningKey, tick_to_iso
 from detent.errors import DetentError, InvalidInput, RequestRefused, error_of
+from detent.executor.own_targets import DELIVER
+from detent.kernel.table import State
 from detent.serve.audit import recorded
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.deliver import DeliveryFailed, judged_addresses, key_or_new
+from detent.serve.listing import JobFilter
 from detent.serve.notifying import Delivery, job_id_of, label_of
+from detent.serve.paging import Cursor
 from detent.serve.table import READING, Route
+from detent.serve.tenant_reader import JobFacts
 from detent.serve.times import written_ms
 from detent.serve.writing import Writing
+from detent.words.states import word_of
 
 EventName = Literal["job.ended", "run.ended", "worker.lost", "worker.mismatch", "queue.full", "verify.failed"]
 assert EventName.__args__ == EVENTS  # type: ignore[attr-defined]
+DELIVERIES_MAX: Final = 50
+"""Deliveries of a page: each is read with its event and its last report."""
 _COMMITTING: Final = ("STORE_UNAVAILABLE", "OUTCOME_UNKNOWN")
 
 
@@ -67,6 +76,43 @@ class WebhookList(Shape):
     """The webhooks of the workspace, oldest first."""
 
     items: list[WebhookShown]
+
+
+class DeliveriesQuery(Shape):
+    """Where to go on."""
+
+    limit: Annotated[int, Field(ge=1, le=DELIVERIES_MAX)] = DELIVERIES_MAX
+    cursor: Cursor | None = None
+
+
+class WebhookDelivery(Shape):
+    """One event on its way to a webhook, or delivered: a job."""
+
+    job_id: str
+    event_id: str | None
+    """The `webhook-id` that the receiver gets; null when the event was erased."""
+    event: str | None
+    """What it tells: a type of event, or `webhook.test`."""
+    state: str
+    """As a job's: `retrying` waits for its next attempt."""
+    attempts: int
+    """How often it was sent."""
+    attempts_max: int
+    """How often it is sent at most, unless an attempt is interrupted."""
+    next_at: str | None
+    """When it is sent next; null unless it waits for that."""
+    last_answer: str | None
+    """What came of the last attempt that ended; null before that."""
+    submitted_at: str
+    changed_at: str
+
+
+class WebhookDeliveries(Shape):
+    """Deliveries, newest first."""
+
+    items: list[WebhookDelivery]
+    next: str | None
+    """The cursor of the following page; null on the last one."""
 
 
 class Tried(Shape):
@@ -130,6 +176,44 @@ async def _test(call: Call) -> Answer:
         if answer.refusal is not None:
             raise error_of(answer.refusal)
     return Answer(Tried(job_id=job_id), 202, headers={"location": f"/v1/jobs/{path_part(job_id)}"})
+
+
+async def _deliveries(call: Call) -> Answer:
+    hook, query = _found(call), call.query
+    route, filters = "/v1/webhooks/deliveries", {"hook": hook.hook_id}
+    place = None if query.cursor is None else read_cursor(query.cursor, route, filters, (int,))
+    wanted = JobFilter(label=label_of(hook.hook_id))
+    found, behind = await call.read(lambda reader: reader.details(call.workspace, wanted, place, query.limit))
+    # Other jobs may have the same label.
+    items = [_delivery(one) for one in found if one.order is None or one.order.call.target == DELIVER]
+    following = None if behind is None else write_cursor(route, filters, behind)
+    return Answer(WebhookDeliveries(items=items, next=following))
+
+
+def _delivery(facts: JobFacts) -> WebhookDelivery:
+    view, job = facts.view, facts.view.job
+    event = {} if facts.order is None else facts.order.call.keywords.get("event", {})
+    return WebhookDelivery(
+        job_id=view.row.job_id,
+        event_id=event.get("id"),
+        event=event.get("type"),
+        state=word_of(view.row.state),
+        attempts=len(facts.attempts),
+        attempts_max=job.max_retries + 1,
+        next_at=view.times.iso(job.ready_tick) if job.state == State.RETRYING and job.ready_tick is not None else None,
+        last_answer=_answered(facts),
+        submitted_at=view.times.iso(job.submitted_tick),
+        changed_at=view.times.iso(view.row.tick),
+    )
+
+
+def _answered(facts: JobFacts) -> str | None:
+    """What came of the last attempt: the status that answered, or why none did."""
+    if facts.report is None:
+        return None
+    if facts.report.result.failure is not None:
+        return facts.report.result.failure.message
+    return f"answered {facts.value['status']}" if isinstance(facts.value, dict) else None
 
 
 def _judge(call: Call, url: str) -> None:
@@ -205,6 +289,17 @@ ROUTES: Final = (
         {204: None},
         audited=True,
         action="webhook.delete",
+    ),
+    Route(
+        "GET",
+        "/v1/webhooks/{hook_id}/deliveries",
+        _deliveries,
+        "List the deliveries of a webhook, newest first: what came of each, and when those that wait are sent next.",
+        "webhooks:write",
+        (*READING, "NOT_FOUND"),
+        {200: WebhookDeliveries},
+        query=DeliveriesQuery,
+        pages=True,
     ),
     Route(
         "POST",
