@@ -13,7 +13,7 @@ from detent.errors import HomeError, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Claim
 from detent.owner import session as session_module
 from detent.owner.lock import TurnTaking, is_held
-from detent.owner.session import Session
+from detent.owner.session import Session, ask_again
 from detent.owner.wiring import Parts
 from detent.store.api import Store
 from detent.store.sqlite import SqliteStore
@@ -287,3 +287,23 @@ def test_the_clock_of_a_session_is_one_of_its_parts(house: House) -> None:
         one(session, house.submit())
     with house.reader() as reader:
         assert reader.head(0).last_tick == 10**13
+
+
+def test_a_child_of_a_server_asks_for_as_long_as_the_server_is_there(house: House) -> None:
+    """X-173: what it has finished must not be lost because the server's disk is full for long."""
+
+    class Full:
+        """A server whose disk has room again at the third question."""
+
+        asked = 0
+
+        def __call__(self) -> int:
+            self.asked += 1
+            if self.asked < 3:
+                raise StoreUnavailable("the disk of the home is full")
+            return self.asked
+
+    with house.session() as own, Session(own.home, take_over=False) as child:
+        assert ask_again(child, Full(), threading.Event(), seconds=-1) == 3
+        with pytest.raises(StoreUnavailable):
+            ask_again(own, Full(), threading.Event(), seconds=-1)

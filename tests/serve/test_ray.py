@@ -6,40 +6,22 @@ The tests themselves are in `in_namespace/ray_pools.py`; they are run once, and 
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
+
+from tests.serve.namespaces import LOOPBACK, assert_all_passed, inside, outcomes_in
 
 HERE = Path(__file__).resolve().parent
 INNER = HERE / "in_namespace" / "ray_pools.py"
 ROOT = HERE.parent.parent
 SECONDS = 540
-NAMES = [
-    node.name
-    for node in ast.parse(INNER.read_text()).body
-    if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-]
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Keeps Ray from warning of what later versions do."""
-ENTER = """
-import fcntl, os, socket, struct, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
-    fcntl.ioctl(channel, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))  # The loopback is up and running.
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-
-
-def inside(python: str, *words: str) -> list[str]:
-    """The command line of a Python program in a namespace of its own."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    namespace = ["unshare", *user, "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    return [*namespace, python, "-c", ENTER, *words]
 
 
 def run_inside(report: Path) -> dict[str, str]:
@@ -54,7 +36,7 @@ def run_inside(report: Path) -> dict[str, str]:
         linked.symlink_to(sys.prefix)
         python = str(linked / "bin" / "python")
         ran = subprocess.run(
-            inside(python, *words, f"--junitxml={report}", str(INNER)),
+            inside([python, "-c", LOOPBACK, *words, f"--junitxml={report}", str(INNER)], "--net"),
             env={**environment, "RAY_TMPDIR": place, "RAY_USAGE_STATS_ENABLED": "0", **QUIET},
             cwd=ROOT,
             capture_output=True,
@@ -63,15 +45,10 @@ def run_inside(report: Path) -> dict[str, str]:
             check=False,
         )
     assert report.exists(), ran.stdout[-4_000:] + ran.stderr[-4_000:]
-    found = {}
-    for case in ET.parse(report).getroot().iter("testcase"):
-        bad = [case.find(kind) for kind in ("failure", "error", "skipped")]
-        found[case.attrib["name"]] = "".join(f"{one.text}" for one in bad if one is not None)
-    return found
+    return outcomes_in(report)
 
 
 @pytest.mark.door("[pools.NAME] provision = ray", "detent pools")
 def test_pools_on_a_real_ray(tmp_path: Path) -> None:
     """One test for all of them: several processes of the suite would each start a Ray."""
-    outcomes = run_inside(tmp_path / "report.xml")
-    assert {name: outcomes[name] for name in NAMES if outcomes[name]} == {}
+    assert_all_passed(INNER, run_inside(tmp_path / "report.xml"))

@@ -99,6 +99,8 @@ def test_the_crew_is_woken_only_for_what_it_does_not_hear_otherwise(rig: Rig, mo
 class Through:
     """A session that a test stands before."""
 
+    may_own = True
+
     def __init__(self, work: Runtime) -> None:
         self._work = work
 

@@ -26,7 +26,7 @@ from detent.canon.late import NamedTuple, pattern
 from detent.errors import HomeError, InvalidInput, StoreUnavailable
 from detent.owner.lock import is_held, owner_pid
 from detent.store.api import LedgerReader, Store, StoreReader
-from detent.store.files import read_no_follow, replace_no_follow
+from detent.store.files import free_bytes, read_no_follow, replace_no_follow
 from detent.store.sqlite import SqliteStore
 from detent.store.sqlite.database import UNSYNCED, Options
 
@@ -48,6 +48,9 @@ _URL_BYTES_MAX: Final = 4096
 _GHOSTS_MAX: Final = 100
 _GHOST_SECONDS: Final = 0.05
 """How often, and how long, it is waited for the session of a dead holder to end."""
+ROOM_BYTES_MIN: Final = 64 * 1024 * 1024
+"""Room on the ledger's disk below which a server takes nothing more. A commit that finds no room at all ends the server."""
+NO_ROOM_RETRY_MS: Final = 5_000
 RENEW_SECONDS: Final = 0.5
 """How often an owner renews its lease of a partition."""
 SILENT_MS: Final = 3_000
@@ -177,6 +180,17 @@ def lease_of(store: Store, place: LedgerPlace, partition: int) -> Callable[[int]
         return None
     held: PostgresStore = store  # type: ignore[assignment]
     return partial(held.renew, partition)
+
+
+def no_room(place: LedgerPlace) -> StoreUnavailable | None:
+    """Why a server writes nothing more to a ledger: its disk is nearly full. None where there is room, or no disk of ours."""
+    if not isinstance(place, Path) or free_bytes(place) >= ROOM_BYTES_MIN:
+        return None
+    return StoreUnavailable(
+        f"the disk of the home is full: less than {ROOM_BYTES_MIN >> 20} MiB are left, which the server keeps free",
+        hint="free some space on that disk; nothing was written, and a server that runs goes on by itself",
+        details={"retry_after_ms": NO_ROOM_RETRY_MS},
+    )
 
 
 class OwnerView(NamedTuple):

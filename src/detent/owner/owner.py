@@ -3,7 +3,8 @@
 A loop on one thread takes what waits in a bounded inbox, stamps it with the tick, lets the kernel decide, appends the
 records of all of it in one transaction, and only then answers. No caller sees a decision before it is durable, and
 memory is never ahead of the ledger: if an append fails, the owner closes, and those who waited learn that the outcome is
-unknown (X-173).
+unknown (X-173). An owner that is told beforehand that nothing can be written decides nothing: it refuses what it is asked, answers
+questions, and looks again every second. To leases that is a stall (X-180).
 
 Weak spot, known: one turn holds the interpreter while the kernel decides, so a caller's own threads wait meanwhile. The
 turn is bounded (`TURN_ITEMS_MAX`) for that reason.
@@ -74,6 +75,8 @@ HEAD_IDLE_MS = 1_000
 """The loop signs a tree head over the last batches after this time."""
 LOOK_AGAIN_MS = 60_000
 """Longest sleep of the loop; nothing depends on it."""
+HELD_MS = 1_000
+"""How soon an owner that may not write looks whether it may again."""
 
 T = TypeVar("T")
 
@@ -101,8 +104,12 @@ class Owner:
         checkpoint_records: int = CHECKPOINT_RECORDS,
         idempotency: IdempotencyLimits | None = None,
         renew: Callable[[int], bool] | None = None,
+        unwritable: Callable[[], DetentError | None] = lambda: None,
     ) -> None:
-        """``renew``, where given, says to the other machines that the owner under this epoch works; False: it is deposed."""
+        """``renew``, where given, says to the other machines that the owner under this epoch works; False: it is deposed.
+
+        ``unwritable`` is asked before each turn why nothing can be written now; None: it can.
+        """
         self.partition = partition
         self.config = config
         self.failure: BaseException | None = None
@@ -151,6 +158,8 @@ class Owner:
         self._closing = threading.Event()
         self._renew = renew
         self._renew_at = math.inf
+        self._unwritable = unwritable
+        self._held: DetentError | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -166,6 +175,12 @@ class Owner:
     def size(self) -> int:
         """Number of batches written so far."""
         return self._log_writer.size
+
+    def insist_on_writable(self) -> None:
+        """Raise why nothing can be written now, if that is so: before content is staged for a request that would be refused."""
+        why = self._unwritable()
+        if why is not None:
+            raise why
 
     @property
     def closed(self) -> bool:
@@ -316,6 +331,8 @@ class Owner:
 
     def _look_again_at(self) -> float:
         """When the loop has to look again by itself, by the monotonic clock."""
+        if self._held is not None:
+            return min(time.monotonic() + HELD_MS / 1_000, self._renew_at)
         wait_ms = HEAD_IDLE_MS if self._log_writer.owes_head else LOOK_AGAIN_MS
         due_ms = self._ticker.ms_until_due()
         if due_ms is not None:
@@ -346,7 +363,12 @@ class Owner:
         try:
             if time.monotonic() >= self._renew_at:
                 self._renew_lease()
-            self._turn(requests)
+            self._held = self._unwritable()
+            if self._held is None:
+                self._turn(requests)
+            else:
+                for request in requests:
+                    tell(request.future, self._held)
             if len(requests) < len(items):
                 self._look_around(items)
         except BaseException as exc:
@@ -437,7 +459,7 @@ class Owner:
                 logger.exception("an observer of the ledger failed")  # It is a guest here; the commit stands.
 
     def _idle(self) -> None:
-        if not self._log_writer.owes_head:
+        if self._held is not None or not self._log_writer.owes_head:
             return
         try:
             self._log_writer.sign_head()

@@ -10,12 +10,14 @@ write the ledger. It waits for the next owner instead, and is told when none com
 Asking again: for requests that are safe to repeat, while the owner that answers them may come back (X-173).
 
 An owner that ends is replaced within moments, and a failed commit may have been made or not; either way the same request
-again gets the same answer. A disk that stays full does not get better by asking: after a while the caller gets an error.
+again gets the same answer. A disk that stays full does not get better by asking: after a while the caller gets an error. A child of
+a server has none to tell, and what it has finished must not be lost: it asks for as long as the server is there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -24,7 +26,7 @@ from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 
 from detent.errors import DetentError, InvalidInput, OutcomeUnknown, StoreUnavailable
 from detent.kernel import Command, EnrollWorker, Grant, RefusedManifest, Submit, VerifiedManifest, partition_of
@@ -78,7 +80,8 @@ class Session:
         self._environment = os.environ if environment is None else environment
         self._listen = listen
         self._on_failed = on_failed
-        self._may_own = take_over
+        self.may_own = take_over
+        """Whether it takes over when the owner ends; a child of a server does not."""
         self._lock = threading.RLock()
         self._link: OwnedHome | Connection | None = None
         self._tail: Tail | None = None
@@ -111,6 +114,11 @@ class Session:
         """The owned home, when this process is the owner."""
         link = self._link
         return link if isinstance(link, OwnedHome) else None
+
+    def insist_on_writable(self) -> None:
+        """Raise `StoreUnavailable` if an owner of this process may write nothing now. An owner elsewhere says so when it is asked."""
+        for owner in () if self.owned is None else self.owned.owners:
+            owner.insist_on_writable()
 
     def ask(
         self,
@@ -439,9 +447,9 @@ class Session:
     def _connect(self) -> None:
         """Own the home, or reach its owner; the same loop serves the start and a take-over."""
         with self._lock:
-            deadline = time.monotonic() + (CONNECT_SECONDS if self._may_own else OWNERLESS_SECONDS)
+            deadline = time.monotonic() + (CONNECT_SECONDS if self.may_own else OWNERLESS_SECONDS)
             while not self._closed:
-                held = try_lock(self.home.lock) if self._may_own else None
+                held = try_lock(self.home.lock) if self.may_own else None
                 if held is not None:
                     try:
                         self._link = open_owned(
@@ -509,14 +517,16 @@ class Session:
             # What does not work now is tried again by the next request, which tells its caller.
             with contextlib.suppress(DetentError):
                 self._connect()
-        if not self._may_own and not self._closed and self._link is None and self._on_failed is not None:
+        if not self.may_own and not self._closed and self._link is None and self._on_failed is not None:
             self._on_failed(None)
 
     def _unreachable(self) -> StoreUnavailable:
         pid = owner_pid(self.home.lock)
-        if not self._may_own and not is_held(self.home.lock):
+        if not self.may_own and not is_held(self.home.lock):
             return StoreUnavailable(
-                f"no process owns the home {self.home.path}", hint="start one with `detent serve`, then this one again"
+                f"no process owns the home {self.home.path}",
+                hint="start one with `detent serve`, then this one again",
+                retryable=False,
             )
         return StoreUnavailable(
             f"the home {self.home.path} is owned by process {pid or 'unknown'}, which does not answer",
@@ -561,11 +571,20 @@ def _make(command: Command, link: OwnedHome, owner: Owner) -> Make:
 PATIENCE_SECONDS: Final = 20.0
 """How long a request is repeated; longer than it takes to take over a home from an owner that ended."""
 PAUSE_SECONDS: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 0.4
 
 T = TypeVar("T")
 
 
+class MayOwn(Protocol):
+    """A session, as far as it says how long to ask."""
+
+    @property
+    def may_own(self) -> bool: ...
+
+
 def ask_again(
+    session: MayOwn,
     ask: Callable[[], T],
     stop: threading.Event,
     *,
@@ -577,11 +596,14 @@ def ask_again(
 
     Raises what it raised last when ``stop`` or the time ends it.
     """
-    deadline = time.monotonic() + seconds
+    pause = PAUSE_SECONDS
+    deadline = time.monotonic() + (seconds if session.may_own else math.inf)
     while True:
         try:
             return ask()
         except (OutcomeUnknown, StoreUnavailable) as exc:
-            if once or not exc.retryable or time.monotonic() > deadline or stop.wait(PAUSE_SECONDS):
+            over = once or not exc.retryable or time.monotonic() > deadline
+            if over or stop.wait(pause):
                 raise
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
             before_again()

@@ -22,7 +22,7 @@ from detent.owner.acceptance import VerifiedReport, judge
 from detent.owner.content import Content
 from detent.owner.enrolled import Certificates, announcements, enrolment_refusal
 from detent.owner.home import Home, environment_policy
-from detent.owner.ledgers import LedgerPlace, hold, lease_of, open_ledger, open_store
+from detent.owner.ledgers import LedgerPlace, hold, lease_of, no_room, open_ledger, open_store
 from detent.owner.lock import OwnerLock
 from detent.owner.owner import Owner
 from detent.owner.owner_address import TRANSITION, sign_address, tell_address
@@ -264,6 +264,8 @@ def open_owned(
     try:
         settings = home.settings()
         place = home.ledger
+        if parts.serves and (full := no_room(place)) is not None:
+            raise full  # Each start writes an epoch: a server that is started over and over must not use up the rest.
         first = parts.open_store(place)
         opened.append(first)
         hold(first, place, home.socket, [0], stand_by=parts.stand_by)
@@ -493,6 +495,7 @@ def _owner(  # noqa: PLR0913 - the parts an owner is wired from
         crash_point=parts.crash_point,
         idempotency=settings.idempotency,
         renew=lease_of(store, home.ledger, partition),
+        unwritable=partial(no_room, home.ledger) if parts.serves else lambda: None,
         **options,
     )
 

@@ -170,6 +170,7 @@ class Driving:
         asked: Mapping[str, Any],
         behind: Callable[[str], Command] | None = None,
     ) -> str:
+        self._session.insist_on_writable()  # The host would ask for as long as it takes.
         if once is None:
             operation = UUID(bytes=self._random(16), version=4)
         else:

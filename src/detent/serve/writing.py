@@ -108,6 +108,10 @@ class Writer:
     def _write(self, group: Sequence[_Waiting]) -> list[tuple[_Waiting, list[Answer] | BaseException]]:
         told: list[tuple[_Waiting, list[Answer] | BaseException]] = []
         made: list[tuple[_Waiting, Writing]] = []
+        try:
+            self._session.insist_on_writable()  # What a request brings is stored as it is made.
+        except BaseException as exc:  # noqa: BLE001 - the handlers that asked get it
+            return [(one, exc) for one in group]
         for one in group:
             try:
                 made.append((one, one.make()))

@@ -34,7 +34,7 @@ import apsw
 from detent.canon import digest_text
 from detent.errors import DetentError, InvalidInput, StoreUnavailable
 from detent.store.content import ContentFiles, marked_name
-from detent.store.files import open_no_follow, refuse_links
+from detent.store.files import free_bytes, open_no_follow, refuse_links
 from detent.store.queries import parse_queries
 from detent.store.streams import Copied, pieces_of
 
@@ -279,8 +279,7 @@ class Uploads:
 
     def insist_on_room(self, size_bytes: int) -> None:
         """Refuse an upload that would fill the disk."""
-        found = os.statvfs(self._directory)
-        if found.f_bavail * found.f_frsize < size_bytes + FREE_BYTES_MIN:
+        if free_bytes(self._directory) < size_bytes + FREE_BYTES_MIN:
             raise StoreUnavailable(
                 "the disk of the home has no room for this upload",
                 hint="`detent gc` takes away what no job needs; try again when there is room",

@@ -20,7 +20,7 @@ from detent.kernel import Claim, Command, Finish, Grant, Submit
 from detent.kernel.outcome import REFUSED
 from detent.owner.backend import Submission, commands_of
 from detent.owner.routing import Pieces
-from detent.owner.session import ask_again
+from detent.owner.session import MayOwn, ask_again
 from detent.owner.socket_messages import Answer
 from detent.owner.turn import Carried
 from detent.store.api import AnswerRow
@@ -28,7 +28,7 @@ from detent.store.api import AnswerRow
 _UNASKED: Final = Answer(REFUSED, None, None, Refused("QUEUE_FULL", "the queue was full a moment ago"), (), None)
 
 
-class Asks(Protocol):
+class Asks(MayOwn, Protocol):
     """What decides commands: a session."""
 
     def ask(
@@ -204,7 +204,13 @@ class ClaimAhead:
                 claim = None
 
         try:
-            answered = ask_again(lambda: self._session.ask(commands, **beside), stop, before_again=again, once=once)
+            answered = ask_again(
+                self._session,
+                lambda: self._session.ask(commands, **beside),
+                stop,
+                before_again=again,
+                once=once,
+            )
             if claim is None:
                 return answered, self._count(commands, answered, ()), 0
             answered, grants = answered[:-1], self.hear(answered[-1])

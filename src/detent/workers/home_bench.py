@@ -231,6 +231,7 @@ class HomeBench:
         """Have commands decided; what may or may not have been done is asked for again, which is safe (X-173)."""
         # A caller that drives has to be back in time, and leaves it to the supervisor's thread to ask again.
         return ask_again(
+            self.session,
             lambda: self.session.ask(
                 commands,
                 content_of=content_of,

@@ -387,7 +387,7 @@ class OrderedHandle:
         spec, items = inputs.digests()
         operation = backend.new_uuid()
         command = StartRun(0, backend.tenant, self.run_id, inputs.spec.name, spec, items, digest, operation)
-        (answer,) = ask_again(lambda: backend.session.ask([command], content=inline), Event())
+        (answer,) = ask_again(backend.session, lambda: backend.session.ask([command], content=inline), Event())
         if answer.refusal is not None:
             raise error_of(answer.refusal)
 

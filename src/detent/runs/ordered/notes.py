@@ -138,7 +138,7 @@ class Notes:
         content = joined([submission.inline, reported.inline, inline])
         ask = partial(backend.session.ask, commands, content=content, work=[submission.work])
         while True:
-            answers = ask_again(ask, self.stop)
+            answers = ask_again(backend.session, ask, self.stop)
             refusal = next((answer.refusal for answer in answers if answer.refusal is not None), None)
             if refusal is None or (refusal.code == "CONFLICT" and name.partition("-")[0] != COMMIT):
                 return refusal is None

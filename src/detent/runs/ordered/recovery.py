@@ -203,7 +203,7 @@ def end_run(backend: Backend, run_id: str, reason: str) -> bool:
             ]
             commands = [*left, EndRun(0, run_id, run_status.CANCELLED)]
             ask = partial(backend.session.ask, commands, content=())
-            answer = ask_again(ask, threading.Event())[-1]
+            answer = ask_again(backend.session, ask, threading.Event())[-1]
             if answer.refusal is None or answer.refusal.code != "RUN_NOT_DONE":
                 remove_snapshot(backend.home.path, run_id)
                 return True

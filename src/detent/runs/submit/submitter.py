@@ -104,7 +104,7 @@ class Submitter(Generic[W]):
     def ask(self, commands: Sequence[Command], content: Sequence[tuple[bytes, bytes]] = ()) -> list[Answer]:
         """Have commands decided. What may or may not have been done is asked for again, which is safe (X-173)."""
         ask = partial(self._backend.session.ask, commands, content=content)
-        return ask_again(ask, self._stop)
+        return ask_again(self._backend.session, ask, self._stop)
 
     def cancel(self, job_ids: Sequence[str], reason_code: str = CANCELLED_WITH_RUN) -> None:
         """Cancel jobs; those that have ended meanwhile stay as they ended."""

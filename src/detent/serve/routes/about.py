@@ -9,13 +9,11 @@ from typing import Final
 
 from detent.access.scopes import PUBLIC
 from detent.errors import CODES, RequestRefused
+from detent.owner.ledgers import no_room
 from detent.serve.call import Answer, Call, Shape
 from detent.serve.routes.pages import HTML, page_answer
 from detent.serve.table import READING, Route
 from detent.version import __version__
-
-FREE_BYTES_MIN: Final = 64 * 1024 * 1024
-"""Room on the home's disk below which the server is not ready: the ledger needs some to say that it is full."""
 
 
 class Health(Shape):
@@ -60,16 +58,16 @@ async def _healthz(_call: Call) -> Answer:
 
 async def _readyz(call: Call) -> Answer:
     home, session = call.serving.home, call.serving.session
-    usage = os.statvfs(home.path)
-    free = usage.f_bavail * usage.f_frsize
-    if free < FREE_BYTES_MIN:
-        raise RequestRefused("the disk of the home is nearly full", code="NOT_READY")
     ledger = home.ledger
+    if (full := no_room(ledger)) is not None:
+        raise RequestRefused(str(full), code="NOT_READY", hint=full.hint, details=full.details)
     if isinstance(ledger, Path) and not os.access(ledger, os.W_OK):
         raise RequestRefused("the ledger cannot be written", code="NOT_READY")
     if not session.linked:
         raise RequestRefused("no process owns the home right now", code="NOT_READY")
-    return Answer(Readiness(status="ok", owner="here" if session.owns else "elsewhere", free_bytes=free))
+    owner = "here" if session.owns else "elsewhere"
+    disk = os.statvfs(home.path)
+    return Answer(Readiness(status="ok", owner=owner, free_bytes=disk.f_bavail * disk.f_frsize))
 
 
 async def _version(call: Call) -> Answer:
