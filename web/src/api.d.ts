@@ -126,7 +126,7 @@ export type JobsFound = { "items": JobSummary[] };
 
 export type JobsPage = { "items": JobSummary[]; "next": string | null };
 
-export type JobsQuery = { "state"?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled" | null; "run"?: string | null; "label"?: string | null; "q"?: string | null; "worker"?: string | null; "since"?: string | null; "until"?: string | null; "limit"?: number; "cursor"?: string | null };
+export type JobsQuery = { "state"?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled" | null; "run"?: string | null; "label"?: string | null; "pool"?: string | null; "q"?: string | null; "worker"?: string | null; "since"?: string | null; "until"?: string | null; "limit"?: number; "cursor"?: string | null };
 
 export type JsonValue = unknown;
 
@@ -182,7 +182,7 @@ export type PageAnswer = { "document": JsonValue; "page": JsonValue[]; "notes": 
 
 export type PageExplainQuery = { "id": string; "step"?: string | null };
 
-export type PageListQuery = { "jobs"?: boolean; "run"?: string | null; "state"?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled" | null; "correlation"?: string | null; "most"?: number; "whole"?: boolean };
+export type PageListQuery = { "jobs"?: boolean; "run"?: string | null; "state"?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled" | null; "correlation"?: string | null; "label"?: string | null; "pool"?: string | null; "most"?: number; "whole"?: boolean };
 
 export type PageQuery = { "limit"?: number; "cursor"?: string | null };
 
@@ -371,7 +371,7 @@ export interface Routes {
   "GET /v1/queue": { path: Record<string, never>; query: Record<string, never>; body: undefined; answer: Queue };
   "GET /v1/events": { path: Record<string, never>; query: { topics: string }; body: undefined; answer: string };
   "PUT /v1/events/{stream}/topics": { path: { stream: string }; query: Record<string, never>; body: Topics; answer: Topics };
-  "GET /v1/jobs": { path: Record<string, never>; query: { state?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled"; run?: string; label?: string; q?: string; worker?: string; since?: string; until?: string; limit?: number; cursor?: string }; body: undefined; answer: JobsPage };
+  "GET /v1/jobs": { path: Record<string, never>; query: { state?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled"; run?: string; label?: string; pool?: string; q?: string; worker?: string; since?: string; until?: string; limit?: number; cursor?: string }; body: undefined; answer: JobsPage };
   "POST /v1/jobs": { path: Record<string, never>; query: { wait?: number }; body: JobAsked; answer: JobTaken };
   "POST /v1/jobs:read": { path: Record<string, never>; query: Record<string, never>; body: JobIds; answer: JobsFound };
   "GET /v1/jobs/{job_id}": { path: { job_id: string }; query: { wait?: number }; body: undefined; answer: JobDetail };
@@ -451,7 +451,7 @@ export interface Routes {
   "POST /v1/webhooks/{hook_id}/test": { path: { hook_id: string }; query: Record<string, never>; body: undefined; answer: Tried };
   "GET /v1/audit": { path: Record<string, never>; query: { principal?: string; action?: "config.changed" | "enrolment.create" | "enrolment.refused" | "enrolment.revoke" | "erase" | "export" | "job.cancel" | "job.erase" | "job.retry" | "key.create" | "key.revoke" | "key.rotate" | "login" | "logout" | "member.remove" | "member.set" | "pool.scale" | "queue.full" | "run.cancel" | "run.retry" | "schedule.create" | "schedule.delete" | "schedule.failed" | "schedule.pause" | "schedule.resume" | "server.drained" | "server.started" | "server.stopped" | "session.close" | "session.open" | "trust.changed" | "verify" | "verify.failed" | "webhook.create" | "webhook.delete" | "webhook.disabled" | "webhook.test" | "worker.drain" | "worker.enrol" | "worker.lost" | "worker.mismatch" | "worker.retire" | "workspace.change" | "workspace.create"; object?: string; since?: string; until?: string; server?: boolean; limit?: number; cursor?: string }; body: undefined; answer: AuditPage };
   "GET /v1/audit/{record}": { path: { record: string }; query: Record<string, never>; body: undefined; answer: ActionProof };
-  "GET /v1/pages/list": { path: Record<string, never>; query: { jobs?: boolean; run?: string; state?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled"; correlation?: string; most?: number; whole?: boolean }; body: undefined; answer: PageAnswer };
+  "GET /v1/pages/list": { path: Record<string, never>; query: { jobs?: boolean; run?: string; state?: "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled"; correlation?: string; label?: string; pool?: string; most?: number; whole?: boolean }; body: undefined; answer: PageAnswer };
   "GET /v1/pages/show": { path: Record<string, never>; query: { id: string; what?: "job" | "run"; raw?: boolean; snapshot?: boolean }; body: undefined; answer: PageAnswer };
   "GET /v1/pages/explain": { path: Record<string, never>; query: { id: string; step?: string }; body: undefined; answer: PageAnswer };
   "GET /v1/pages/result": { path: Record<string, never>; query: { id: string }; body: undefined; answer: PageAnswer };

@@ -5,7 +5,7 @@
  *
  * An answer may be older than an event that came while it was on its way: the newer of the two is kept.
  */
-import type { JobSummary, RunSummary, Step } from "./api";
+import type { JobSummary, RunListed, Step } from "./api";
 import type { LiveEvent } from "./live";
 
 /** How the rows of a list follow events of one kind. */
@@ -41,7 +41,7 @@ export const JOB_ROWS: Patch<JobSummary> = {
   newer: (shown, answered) => (shown.transition_seq > answered.transition_seq ? shown : answered),
 };
 
-export const RUN_ROWS: Patch<RunSummary> = {
+export const RUN_ROWS: Patch<RunListed> = {
   event: "run",
   key: "run_id",
   apply: runPatched,
@@ -50,16 +50,19 @@ export const RUN_ROWS: Patch<RunSummary> = {
   asks: (event, shown) => event.event === "job" && shown.get(String(event.data.run_id))?.status === "running",
 };
 
+/** What lists and pages of one run have in common. */
+export type RunState = Omit<RunListed, "requested_by" | "schedule_id" | "verified">;
+
 /** A run behind an event about it; a run that has ended stays as it is. */
-export function runPatched<Run extends RunSummary>(run: Run, data: LiveEvent["data"]): Run {
+export function runPatched<Run extends RunState>(run: Run, data: LiveEvent["data"]): Run {
   if (run.status !== "running" || data.status === "running") return run;
   return { ...run, status: String(data.status), reason_code: data.reason_code as string | null, ended_at: String(data.at), jobs: Number(data.jobs), live_jobs: 0 };
 }
 
 /** The row of a run that has just started; nothing for any other event. */
-export function runStarted(data: LiveEvent["data"]): RunSummary | undefined {
+export function runStarted(data: LiveEvent["data"]): RunListed | undefined {
   if (data.status !== "running" || typeof data.name !== "string") return undefined;
-  return { run_id: String(data.run_id), name: data.name, status: "running", reason_code: null, jobs: 0, live_jobs: 0, jobs_reused: 0, started_at: String(data.at), ended_at: null };
+  return { run_id: String(data.run_id), name: data.name, status: "running", reason_code: null, jobs: 0, live_jobs: 0, jobs_reused: 0, started_at: String(data.at), ended_at: null, requested_by: null, schedule_id: null, verified: null };
 }
 
 const OVER = ["succeeded", "failed", "cancelled"];

@@ -117,7 +117,7 @@ class Session:
 
     def insist_on_writable(self) -> None:
         """Raise `StoreUnavailable` if an owner of this process may write nothing now. An owner elsewhere says so when it is asked."""
-        for owner in () if self.owned is None else self.owned.owners:
+        for owner in () if self.owned is None else [*self.owned.owners.values()]:
             owner.insist_on_writable()
 
     def ask(

@@ -23,11 +23,10 @@ from typing import Any, Final, NamedTuple
 from detent.access.changes import SERVER, Change
 from detent.access.scopes import Principal
 from detent.access.webhooks import ALERTS, ED25519, FAILURES_MAX, Hook, event_id_of
-from detent.canon import decode_trusted, digest, digest_text, tick_to_iso
+from detent.canon import decode_trusted, digest, tick_to_iso
 from detent.canon.grammar import PRIORITY_NAMES
 from detent.errors import NO_ROOM, DetentError
 from detent.executor.own_targets import DELIVER
-from detent.jobs.dedupe import ExecutionKey
 from detent.jobs.order import Call, JobLimits, Order, Origin, Retries
 from detent.kernel.history import RUN_ENDED
 from detent.kernel.records import OPERATED, TRANSITION
@@ -54,7 +53,6 @@ PAUSE_SECONDS: Final = 1.0
 CURSOR_FILE: Final = "position"
 PRINCIPAL: Final = "p_webhooks"
 _JOB_LABEL: Final = b"detent/webhook_job/v1\0"
-_WORK_LABEL: Final = b"detent/webhook_work/v1\0"
 
 
 def label_of(hook_id: str) -> str:
@@ -148,9 +146,7 @@ class Notifier:
         )
         # What is wrong with the server itself has a class of its own: a queue that is full would keep the news of it.
         priority = PRIORITY_NAMES["high" if one.event["type"] in ALERTS else "normal"]
-        # Work is found by its label where it has a key. No other job has this one, so nothing is reused.
-        key = ExecutionKey(digest_text(digest(_WORK_LABEL, job_id.encode())))
-        return backend.submission(order, job_id=job_id, job_kind="task", priority=priority, key=key)
+        return backend.submission(order, job_id=job_id, job_kind="task", priority=priority, key=None)
 
     # -- following -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 /** All runs, newest first: what is in flight, what failed and why, and two of them to compare. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { RunSummary } from "../api";
+import type { RunListed } from "../api";
 import { useList } from "../lists";
 import { useAsk } from "../resource";
 import { at, go, href, setQuery } from "../router";
@@ -34,7 +34,7 @@ export function Runs(): JSX.Element {
   const prefix = query.get("q");
   const since = sinceOf(query.get("since"));
   const asked = prefix ? { q: prefix } : { ...(status && { status }), ...(name && { name }), ...(since && { since }) };
-  const list = useList<"GET /v1/runs", RunSummary>("GET /v1/runs", asked, (run) => run.run_id, ["runs", "jobs"], { patch: RUN_ROWS });
+  const list = useList<"GET /v1/runs", RunListed>("GET /v1/runs", asked, (run) => run.run_id, ["runs", "jobs"], { patch: RUN_ROWS });
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const select = (id: string) => {
     const next = new Set(selected);
@@ -117,7 +117,7 @@ function StatusChoice(): JSX.Element {
   );
 }
 
-export const COLUMNS: Column<RunSummary>[] = [
+export const COLUMNS: Column<RunListed>[] = [
   { name: "status", head: "Status", cell: (run) => <StatusBadge state={run.status} /> },
   {
     name: "run",

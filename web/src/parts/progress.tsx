@@ -1,10 +1,10 @@
 /** How far a run is: a bar while it goes on, numbers when it has ended. */
 import type { JSX } from "preact";
-import type { RunSummary } from "../api";
+import type { RunState } from "../patches";
 import { count, shortDuration } from "../format";
 import { now } from "./time";
 
-export function Progress({ run }: { run: RunSummary }): JSX.Element {
+export function Progress({ run }: { run: RunState }): JSX.Element {
   const done = run.jobs - run.live_jobs;
   const reused = run.jobs_reused ? <span class="faint"> {count(run.jobs_reused)} reused</span> : null;
   if (run.status !== "running") {
