@@ -20,23 +20,24 @@ from detent.inspect.replay import replay_home
 from detent.kernel import partition_of
 from tests.postgres_server import Server
 from tests.serve.elsewhere import RemoteWorker, enrolment
-from tests.serve.fleets import Clients, Fleet, all_jobs, other
+from tests.serve.fleets import Clients, Fleet, all_jobs, kept_port, other
 from tests.serve.keyed import key
 from tests.serve.laboured import eventually
+from tests.serve.toxic import Fault, Toxic
 
 P = 4
 
 
 @contextmanager
-def shared(directory: Path, postgres: Server) -> Iterator[tuple[Fleet, Clients]]:
-    """Two servers that share the partitions evenly, with a worker at each, under load."""
+def shared(directory: Path, postgres: Server, *options: str) -> Iterator[tuple[Fleet, Clients]]:
+    """Two servers that share the partitions evenly, with a worker at each, under load; the second has further options."""
     fleet = Fleet(directory, postgres, P)
     workers: list[RemoteWorker] = []
     try:
         fleet.begin("a")
         served = fleet.takes_over("a")
         fleet.key = key(served, "operator")
-        fleet.begin("b")
+        fleet.begin("b", *options)
         shares(fleet)
         for name in "ab":
             url = f"http://127.0.0.1:{fleet.ports[name]}"
@@ -140,4 +141,29 @@ def test_a_server_that_is_killed_or_stopped_leaves_its_partitions_to_the_other(
             fleet.end(name)
             fleet.begin(name)
             shares(fleet)
+            clients.more()
+
+
+@pytest.mark.door("detent serve --link-advertise")
+def test_a_cut_connection_between_servers_leaves_everything_to_the_one_that_leads(
+    tmp_path: Path, postgres: Server
+) -> None:
+    """The database is there for both. What the network swallows without a word is noticed as well as what it ends."""
+    with Toxic() as proxy, kept_port() as kept:
+        proxy.target = port = kept.getsockname()[1]
+        options = ("--link-port", str(port), "--link-advertise", f"127.0.0.1:{proxy.port}")
+        with shared(tmp_path, postgres, *options) as (fleet, clients):
+            fleet.faults = True
+            for fault in (Fault.STALL, Fault.RESET):
+                proxy.fail(fault, None)
+                if fault is Fault.RESET:
+                    proxy.refuses = True
+                alone(fleet, "a")
+                clients.more()
+                assert proxy.failed
+                proxy.fail(None)
+                proxy.refuses = False
+                shares(fleet)
+                clients.more()
+            proxy.cut_all()
             clients.more()

@@ -89,6 +89,11 @@ With -o json, the first line on standard output says where it listens.""",
     help="Where another server of the ledger connects to this one, if they share its partitions.  [default: any free port]",
 )
 @click.option(
+    "--link-advertise",
+    metavar="HOST[:PORT]",
+    help="How other servers reach --link-port.  [default: the host of --advertise, and that port]",
+)
+@click.option(
     "-w",
     "--workers",
     type=click.IntRange(0, 1024),
@@ -126,6 +131,7 @@ def command(  # noqa: PLR0913 - one for each option
     public_url: str | None,
     advertise: str | None,
     link_port: int,
+    link_advertise: str | None,
     workers: int | None,
     project: Path | None,
     drain_timeout: float,
@@ -147,6 +153,7 @@ def command(  # noqa: PLR0913 - one for each option
         proxy_header=proxy_header,
         advertise=advertise,
         link_port=link_port,
+        link_advertise=link_advertise,
     )
     beside = Beside(worker_count(workers, least=0), project)
     insist_on_protection(listening)

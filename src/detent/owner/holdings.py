@@ -27,7 +27,7 @@ from detent.owner.enrolled import Certificates, announcements, missed_versions
 from detent.owner.home import Home
 from detent.owner.ledgers import RENEW_SECONDS, SILENT_MS, hold, process_mark
 from detent.owner.link_keys import CERTIFICATE_BYTES_MAX, LinkKey
-from detent.owner.links import LinkServer, TlsStream
+from detent.owner.links import SILENT_SECONDS, LinkServer, TlsStream
 from detent.owner.owner import Owner, moved
 from detent.owner.owner_address import TRANSITION, parse_address
 from detent.owner.socket_client import Connection
@@ -38,7 +38,7 @@ from detent.store.api import Store
 from detent.store.postgres.store import PostgresStore, ServerRow
 
 SERVER_LABEL: Final = b"detent/server/v1\0"
-UNLINKED_SECONDS: Final = 10.0
+UNLINKED_SECONDS: Final = 5.0
 """How long a server keeps partitions while another leads that is not connected to it."""
 FORGOTTEN_SECONDS: Final = 3600.0
 """After which silence the row of a server is removed."""
@@ -198,8 +198,7 @@ class Holdings:
         self._held = self._holders(presence)
         leader = self._held[LEADING]
         if self._leads:
-            for name in self._links.keys() - servers.keys():
-                self._links.pop(name).close()  # It is silent: what it was asked has to be asked elsewhere.
+            self._hang_up_on_silent(servers)
             self._connect(servers, self.owners[LEADING].epoch)
             members = {self._process, *self._links}
         else:
@@ -354,6 +353,13 @@ class Holdings:
         finally:
             self._connecting.discard(row.process)
             self._soon.set()
+
+    def _hang_up_on_silent(self, servers: Mapping[str, ServerRow]) -> None:
+        """End the connections to servers that are silent, here or in the database: what they were asked has to be asked again."""
+        for name, link in [*self._links.items()]:
+            if name not in servers or time.monotonic() - link.heard_at > SILENT_SECONDS:
+                self._unlink(name, link)
+                link.close()
 
     def _unlink(self, process: str, link: Connection) -> None:
         if self._links.get(process) is link:

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 2.0
 HANDSHAKE_SECONDS: Final = 5.0
+BEAT_SECONDS: Final = 0.5
+SILENT_SECONDS: Final = 5.0
+"""After which silence a connection is given up: the network between two servers may swallow everything and end nothing."""
 CONNECTIONS_MAX: Final = 64
 """Connections at a time; all but one are attempts of others, which TLS ends."""
 
@@ -103,6 +107,7 @@ class LinkServer(SocketServer):
         self._leader: asyncio.StreamWriter | None = None
         self._epoch = 0
         self._telling = False
+        self._heard_at = time.monotonic()
 
     @property
     def linked(self) -> int:
@@ -138,6 +143,7 @@ class LinkServer(SocketServer):
                 if self._leader is writer:
                     self._leader = None
 
+        self._beat()
         return await asyncio.start_server(
             *(bounded,),
             sock=served,
@@ -149,7 +155,21 @@ class LinkServer(SocketServer):
     def _handle(self, message: dict[str, object], writer: asyncio.StreamWriter) -> None:
         if message.get("op") != "hello" and writer is not self._leader:
             raise InvalidInput("another server leads", hint="begin with a hello under the present epoch")
-        super()._handle(message, writer)
+        self._heard_at = time.monotonic()
+        if message.get("op") != "here":
+            super()._handle(message, writer)
+
+    def _beat(self) -> None:
+        """Ask the leader for a word now and then, and hang up when none comes."""
+        if self._loop is None:
+            return
+        if self._leader is not None:
+            if time.monotonic() - self._heard_at > SILENT_SECONDS:
+                self._leader.transport.abort()
+                self._leader = None
+            else:
+                self._send(self._leader, {"news": False})
+        self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _greet(self, message: dict[str, object], writer: asyncio.StreamWriter) -> None:
         epoch, number = message.get("epoch"), message.get("id")

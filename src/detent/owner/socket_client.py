@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -116,13 +117,18 @@ class Connection:
         said: Mapping[str, object] = MappingProxyType({}),
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        """``said`` goes with the first message. ``on_news`` is called, on the connection's thread, when the owner tells of a commit."""
+        """``said`` goes with the first message. ``on_news`` is called, on the connection's thread, when the owner tells of a commit.
+
+        An owner may also ask whether this end is still there, and gets a word.
+        """
         self._stream = stream
         self._on_lost, self._on_news = on_lost, on_news
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[dict[str, object]]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.heard_at = time.monotonic()
+        """When the owner last said anything."""
         self._thread = threading.Thread(target=self._read, name="detent-client", daemon=True)
         self._thread.start()
         try:
@@ -197,8 +203,9 @@ class Connection:
 
     def close(self) -> None:
         """Hang up. Requests still in flight are answered with `OutcomeUnknown`."""
-        with self._lock:
-            self._closed = True
+        self._closed = (
+            True  # Not under the lock: a thread may hold it that sends to a machine which takes nothing any more.
+        )
         self._stream.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -209,14 +216,15 @@ class Connection:
         self._send(message).add_done_callback(lambda done: _resolve(done, answer, name, read))
         return answer
 
-    def _send(self, message: dict[str, object]) -> Future[dict[str, object]]:
+    def _send(self, message: dict[str, object], *, answered: bool = True) -> Future[dict[str, object]]:
         future: Future[dict[str, object]] = Future()
         number = next(self._numbers)
         data = frame({**message, "id": number})
         with self._lock:
             if self._closed:
                 raise _not_sent()
-            self._waiting[number] = future
+            if answered:
+                self._waiting[number] = future
             try:
                 self._stream.send(data)
             except OSError as exc:
@@ -233,8 +241,9 @@ class Connection:
                 if length > FRAME_BYTES_MAX:
                     break
                 message = read_message(read(length))
+                self.heard_at = time.monotonic()
                 if "news" in message:
-                    self._on_news()
+                    self._on_news() if message["news"] else self._send({"op": "here"}, answered=False)
                     continue
                 number = message.get("id")
                 future = self._waiting.pop(number, None) if isinstance(number, int) else None

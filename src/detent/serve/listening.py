@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from detent.errors import DetentError, InvalidInput, RequestRefused
-from detent.owner.owner_address import parse_address
+from detent.owner.owner_address import Address, parse_address
 
 BACKLOG: Final = 512
 DESCRIPTORS_WANTED: Final = 65_536
@@ -42,6 +42,8 @@ class Listening:
     """How the other servers of the ledger reach this one, as HOST or HOST:PORT, where that is not where it listens."""
     link_port: int = 0
     """Where the server that leads connects to this one, if both share the partitions of a ledger; any free port for 0."""
+    link_advertise: str | None = None
+    """How the other servers reach that port, as HOST or HOST:PORT, where that is not the host of ``advertise`` and the port itself."""
 
     @property
     def scheme(self) -> str:
@@ -128,12 +130,24 @@ def hosts_of(listening: Listening, port: int) -> frozenset[str]:
 def advertised(listening: Listening, port: int) -> str:
     """Where servers that stand by pass requests on to: the address that was given, or where this one listens, by its name if that is everywhere."""
     if listening.advertise is not None:
-        for given in (listening.advertise, f"{bracketed(listening.advertise)}:{port}"):
-            if parse_address(given) is not None:
-                return given
-        raise InvalidInput(f"--advertise {listening.advertise!r:.80} is not an address", hint="write it as HOST:PORT")
+        return _given("--advertise", listening.advertise, port)
     everywhere = ipaddress.ip_address(listening.host).is_unspecified
     return f"{socket.gethostname() if everywhere else bracketed(listening.host)}:{port}"
+
+
+def link_advertised(listening: Listening, own: Address, port: int) -> str:
+    """Where the server that leads connects to this one, whose own address is known."""
+    if listening.link_advertise is not None:
+        return _given("--link-advertise", listening.link_advertise, port)
+    return str(Address(own.host, port))
+
+
+def _given(option: str, value: str, port: int) -> str:
+    """The address that an option gives, with this port where it names none."""
+    for given in (value, f"{bracketed(value)}:{port}"):
+        if parse_address(given) is not None:
+            return given
+    raise InvalidInput(f"{option} {value!r:.80} is not an address", hint="write it as HOST:PORT")
 
 
 def origins_of(listening: Listening, hosts: frozenset[str]) -> frozenset[str]:

@@ -22,7 +22,7 @@ from detent.owner.routing import FIRST
 from detent.owner.session import Session
 from detent.owner.wiring import Parts, load_trust
 from detent.runs.ending import Ending
-from detent.serve.listening import Listening, bound_to
+from detent.serve.listening import Listening, bound_to, link_advertised
 from detent.serve.passing_on import PassingOn
 from detent.store.api import LedgerReader
 
@@ -147,8 +147,8 @@ def shared_partitions(home: Home, parts: Parts, listening: Listening) -> Iterato
     assert own is not None
     taken = "another program may use the port; --link-port 0 takes a free one"
     with bound_to(listening.host, listening.link_port, taken) as listener:
-        address = Address(own.host, listener.getsockname()[1])
-        holdings = Holdings(home, parts, listener, str(address), os.environ)
+        address = link_advertised(listening, own, listener.getsockname()[1])
+        holdings = Holdings(home, parts, listener, address, os.environ)
         try:
             yield holdings
         finally:
