@@ -87,6 +87,9 @@ def test_comparing_a_map_says_that_it_has_no_steps(visit: Visit, seeded: Seeded,
             said = page.get_by_role("alert")
             expect(said).to_contain_text(f"Run {job_of_map['run_id']} is a map: it has no steps to compare")
             expect(said).to_contain_text("NO_STEPS")
+        visitor.move("/w/local/runs")
+        row = page.get_by_role("grid", name="Runs").locator("tbody tr").filter(has_text=job_of_map["run_id"])
+        expect(row.locator("td").nth(6)).to_have_text("\u2013")  # It was started by a command in the home itself.
         visitor.errors = [one for one in visitor.errors if "409" not in one]
         visitor.assert_clean()
 

@@ -61,6 +61,22 @@ def test_a_row_follows_an_event_without_a_question_to_the_server(visitor: Visito
     assert ended(seeded.served, own)["status"] == "cancelled"
 
 
+def test_who_started_a_run_is_left_open_until_the_server_has_said_it(visitor: Visitor, seeded: Seeded) -> None:
+    page = visitor.go("/w/local")
+    page.get_by_role("grid", name="Newest runs").wait_for()
+    page.wait_for_function("followed.includes('runs')")
+    silence(page)
+    own = run(seeded.served, SLOW.replace("nightly", "begun") % f'"{seeded.gate}-never"')
+    try:
+        row = page.get_by_role("grid", name="Newest runs").locator("tbody tr").filter(has_text=own)
+        expect(row).to_contain_text("running")
+        expect(row.locator("td").nth(6)).to_have_text("")
+        page.unroute_all()
+    finally:
+        assert seeded.served.ask("POST", f"/v1/runs/{own}/cancel", body=b"{}").status < 300
+    expect(row.locator("td").nth(6)).to_have_text("this machine's user")
+
+
 def test_a_row_that_newer_ones_pushed_off_the_first_page_still_follows(visitor: Visitor, seeded: Seeded) -> None:
     own = run(seeded.served, SLOW.replace("nightly", "pushed") % f'"{seeded.gate}-never"')
     try:

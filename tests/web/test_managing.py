@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.web.conftest import Visit
-from tests.web.seeded import Seeded
+from tests.web.seeded import SCHEDULED, Seeded
 
 pytestmark = pytest.mark.door("route: /w/{workspace}, in a browser")
 
@@ -53,6 +54,49 @@ def test_a_schedule_is_paused_and_resumed(visit: Visit, seeded: Seeded) -> None:
         assert [one["state"] for one in seeded.served.json("/v1/schedules")["items"]] == ["paused"]
         hourly.get_by_role("button", name="Resume").click()
         expect(hourly.get_by_role("button", name="Pause")).to_be_visible()
+        visitor.assert_clean()
+
+
+def test_a_run_of_a_schedule_leads_to_the_schedule(visit: Visit, seeded: Seeded) -> None:
+    contract = SCHEDULED.replace("hourly", "ticking").replace('cron: "0 * * * *", timezone: Europe/Oslo', "every: 1s")
+    made = seeded.served.ask("POST", "/v1/schedules", body=json.dumps({"contract": contract}).encode())
+    address = f"/v1/schedules/{made.json['schedule_id']}"
+    with visit() as visitor:
+        page = visitor.go("/w/local/runs?name=ticking")
+        row = page.get_by_role("grid", name="Runs").locator("tbody tr").first  # It comes by itself.
+        expect(row.get_by_role("link", name="schedule", exact=True)).to_be_visible()
+        assert seeded.served.ask("POST", f"{address}/pause", body=b"{}").status == 200
+        row.get_by_role("link", name="schedule", exact=True).click()
+        rows = page.get_by_role("grid", name="Schedules").locator("tbody tr")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("ticking")
+        rows.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("NOT_FOUND")
+        page.get_by_role("link", name="Show all schedules").click()
+        expect(rows.filter(has_text="hourly")).to_have_count(1)
+        visitor.errors = [one for one in visitor.errors if "404" not in one]
+        visitor.assert_clean()
+
+
+def test_the_list_of_runs_says_whether_each_is_verified_and_leads_to_what_was_proved(
+    visit: Visit, seeded: Seeded
+) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/runs")
+        rows = page.get_by_role("grid", name="Runs").locator("tbody tr")
+        row = rows.filter(has=page.get_by_role("link", name=seeded.hostile, exact=True))
+        expect(row).to_contain_text("this machine's user")
+        row.get_by_role("link", name="not yet").click()
+        expect(page).to_have_url(re.compile(rf"/runs/{seeded.hostile}\?verify=open$"))
+        expect(page.get_by_role("dialog")).to_contain_text("not been verified")
+        page.keyboard.press("Escape")
+        expect(page).to_have_url(re.compile(rf"/runs/{seeded.hostile}$"))
+        started = seeded.served.ask("POST", f"/v1/runs/{seeded.hostile}/verify", body=b"{}")
+        assert started.json["state"] == "running"
+        visitor.move("/w/local/runs")  # A verification tells no events: the row asks until it has ended.
+        row.get_by_role("link", name="ok", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text("Not proved")
         visitor.assert_clean()
 
 

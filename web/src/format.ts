@@ -80,6 +80,16 @@ export function shortId(id: string): string {
   return plain.length > 14 ? `${plain.slice(0, 12)}…` : plain;
 }
 
+/** What a principal is called: the one of a home has no name. */
+export function principal(name: string): string {
+  return name === "p_local" ? "this machine's user" : name;
+}
+
+/** A sentence begins with a capital letter, also one that the server wrote for the middle of a line. */
+export function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** A word for the shell, quoted where it has to be. */
 export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;

@@ -52,6 +52,8 @@ export const RUN_ROWS: Patch<RunListed> = {
 
 /** What lists and pages of one run have in common. */
 export type RunState = Omit<RunListed, "requested_by" | "schedule_id" | "verified">;
+/** A run in a list; who or what started it is not known before the list has been asked for again. */
+export type RunRow = RunState & Pick<RunListed, "verified"> & Partial<Pick<RunListed, "requested_by" | "schedule_id">>;
 
 /** A run behind an event about it; a run that has ended stays as it is. */
 export function runPatched<Run extends RunState>(run: Run, data: LiveEvent["data"]): Run {
@@ -60,9 +62,9 @@ export function runPatched<Run extends RunState>(run: Run, data: LiveEvent["data
 }
 
 /** The row of a run that has just started; nothing for any other event. */
-export function runStarted(data: LiveEvent["data"]): RunListed | undefined {
+export function runStarted(data: LiveEvent["data"]): RunRow | undefined {
   if (data.status !== "running" || typeof data.name !== "string") return undefined;
-  return { run_id: String(data.run_id), name: data.name, status: "running", reason_code: null, jobs: 0, live_jobs: 0, jobs_reused: 0, started_at: String(data.at), ended_at: null, requested_by: null, schedule_id: null, verified: null };
+  return { run_id: String(data.run_id), name: data.name, status: "running", reason_code: null, jobs: 0, live_jobs: 0, jobs_reused: 0, started_at: String(data.at), ended_at: null, verified: null };
 }
 
 const OVER = ["succeeded", "failed", "cancelled"];

@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ask } from "./client";
-import { clock } from "./format";
+import { clock, principal, sentence } from "./format";
 import { useKeys } from "./keys";
 import { asOf, connection } from "./live";
 import { destinations } from "./pages";
@@ -123,7 +123,7 @@ function Foot(): JSX.Element {
       </label>
       <details class="user">
         <summary>
-          <span class="ellipsis">{known?.name ?? (known?.principal === "p_local" ? "This machine's user" : known?.principal)}</span>
+          <span class="ellipsis">{known?.name ?? sentence(principal(known?.principal ?? ""))}</span>
         </summary>
         <div class="popover">
           <label>

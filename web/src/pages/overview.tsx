@@ -1,11 +1,11 @@
 /** What goes on now, what needs attention, and the newest runs. */
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { useAsk } from "../resource";
+import { type Resource, useAsk } from "../resource";
 import { href } from "../router";
 import { count, counted } from "../format";
 import { coalesced, type LiveEvent, perFrame, useLive } from "../live";
-import { runPatched, runStarted } from "../patches";
+import { runPatched, type RunRow, runStarted } from "../patches";
 import { may, workspace } from "../session";
 import { Loaded } from "../parts/states";
 import { Table } from "../parts/table";
@@ -18,7 +18,7 @@ const DAY_MS = 86_400_000;
 
 export function Overview(): JSX.Element {
   const counts = useAsk("GET /v1/counts");
-  const runs = useAsk("GET /v1/runs", { query: { limit: NEWEST } });
+  const runs: Resource<{ items: RunRow[]; next: string | null }> = useAsk("GET /v1/runs", { query: { limit: NEWEST } });
   const since = useMemo(() => new Date(Math.floor((Date.now() - DAY_MS) / 3_600_000) * 3_600_000).toISOString(), []);
   const failed = useAsk("GET /v1/runs", { query: { status: "failed", since, limit: 5 } });
   const queue = useAsk(may("queue:read") ? "GET /v1/queue" : null);

@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Graph, RunDetail, Step } from "../api";
 import { type Resource, useAsk } from "../resource";
 import { at, go, href, setQuery } from "../router";
-import { counted } from "../format";
+import { counted, principal } from "../format";
 import { useKeys } from "../keys";
 import { coalesced, useLive } from "../live";
 import { runPatched } from "../patches";
@@ -119,7 +119,7 @@ function Note({ detail }: { detail: RunDetail }): JSX.Element {
     <>
       {detail.status === "running" ? "for " : "took "}
       <Duration from={detail.started_at} to={detail.ended_at} />, started <Time of={detail.started_at} />
-      {detail.requested_by && <> by {detail.requested_by === "p_local" ? "this machine's user" : detail.requested_by}</>}
+      {detail.requested_by && <> by {principal(detail.requested_by)}</>}
       {detail.file && (
         <>
           , from <code>{detail.file}</code>

@@ -3,8 +3,8 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { RunDetail, Verified } from "../api";
 import { ask, fetched, onceKey } from "../client";
-import { useAsk } from "../resource";
-import { go, href } from "../router";
+import { type Resource, useAsk } from "../resource";
+import { at, go, href, setQuery } from "../router";
 import { counted, quoted } from "../format";
 import { may } from "../session";
 import { Action } from "../actions";
@@ -12,6 +12,7 @@ import { Button, Copy, CopyLine, Dialog } from "../parts/basics";
 import { Loaded } from "../parts/states";
 import { Icon } from "../parts/status";
 import { Time } from "../parts/time";
+import { useWhileRunning } from "./verify";
 
 export function RunActions({ detail, reload, cancelling, closed }: { detail: RunDetail; reload: () => void; cancelling: boolean; closed: () => void }): JSX.Element {
   const id = detail.run_id;
@@ -85,13 +86,13 @@ function Bundle({ id }: { id: string }): JSX.Element {
 }
 
 function Verify({ id }: { id: string }): JSX.Element | null {
-  const [shown, setShown] = useState(false);
   const known = useAsk("GET /v1/runs/{run_id}/verify", { path: { run_id: id } });
+  useWhileRunning(known);
   if (!may("runs:read")) return null;
   const ok = known.data.value?.ok;
   return (
     <>
-      <Button title={`$ detent verify`} onClick={() => setShown(true)}>
+      <Button title={`$ detent verify`} onClick={() => setQuery({ verify: "open" }, { replace: false })}>
         {ok === true ? (
           <>
             <Icon name="check" /> Verified
@@ -104,21 +105,12 @@ function Verify({ id }: { id: string }): JSX.Element | null {
           "Verify"
         )}
       </Button>
-      {shown && (
-        <VerifyDialog
-          id={id}
-          close={() => {
-            setShown(false);
-            void known.reload();
-          }}
-        />
-      )}
+      {at.value.query.get("verify") === "open" && <VerifyDialog id={id} state={known} close={() => setQuery({ verify: undefined })} />}
     </>
   );
 }
 
-function VerifyDialog({ id, close }: { id: string; close: () => void }): JSX.Element {
-  const state = useAsk("GET /v1/runs/{run_id}/verify", { path: { run_id: id } });
+function VerifyDialog({ id, state, close }: { id: string; state: Resource<Verified>; close: () => void }): JSX.Element {
   return (
     <Dialog title="Verify this run" onClose={close} wide>
       <Loaded of={state} lines={3}>
@@ -132,13 +124,7 @@ function VerifyDialog({ id, close }: { id: string; close: () => void }): JSX.Ele
           scope="runs:read"
           line={`detent verify`}
           run={async () => {
-            let found = await ask("POST /v1/runs/{run_id}/verify", { path: { run_id: id }, body: {} });
-            for (let round = 0; found.state === "running" && round < 600; round += 1) {
-              state.put(found);
-              await new Promise((done) => setTimeout(done, 500));
-              found = await ask("GET /v1/runs/{run_id}/verify", { path: { run_id: id } });
-            }
-            state.put(found);
+            state.put(await ask("POST /v1/runs/{run_id}/verify", { path: { run_id: id }, body: {} }));
             return undefined;
           }}
         />

@@ -5,10 +5,10 @@ import type { RunListed } from "../api";
 import { useList } from "../lists";
 import { useAsk } from "../resource";
 import { at, go, href, setQuery } from "../router";
-import { count, quoted } from "../format";
+import { count, principal, quoted } from "../format";
 import { useKeys } from "../keys";
 import { coalesced, useLive } from "../live";
-import { RUN_ROWS } from "../patches";
+import { RUN_ROWS, type RunRow } from "../patches";
 import { Button, Choice, Filter } from "../parts/basics";
 import { Fresh, ListFoot } from "../parts/listfoot";
 import { Empty, Loaded } from "../parts/states";
@@ -18,6 +18,7 @@ import { Duration, Time } from "../parts/time";
 import { Head } from "../shell";
 import { FirstFailure } from "../parts/failure";
 import { Progress } from "../parts/progress";
+import { useWhileRunning } from "./verify";
 
 type Status = "running" | "succeeded" | "failed" | "cancelled";
 const SINCE: [string, string][] = [
@@ -117,7 +118,7 @@ function StatusChoice(): JSX.Element {
   );
 }
 
-export const COLUMNS: Column<RunListed>[] = [
+export const COLUMNS: Column<RunRow>[] = [
   { name: "status", head: "Status", cell: (run) => <StatusBadge state={run.status} /> },
   {
     name: "run",
@@ -133,7 +134,32 @@ export const COLUMNS: Column<RunListed>[] = [
   { name: "jobs", head: "Jobs", cell: (run) => <Progress run={run} /> },
   { name: "took", head: "Took", kind: "num", short: "took", cell: (run) => <Duration from={run.started_at} to={run.ended_at} /> },
   { name: "started", head: "Started", kind: "num", cell: (run) => <Time of={run.started_at} /> },
+  { name: "by", head: "By", short: "by", cell: (run) => <StartedBy run={run} /> },
+  { name: "verified", head: "Verified", short: "verified:", cell: (run) => <VerifiedLink run={run} /> },
 ];
+
+/** Who or what started a run: a dash where that was a command in the home itself. */
+function StartedBy({ run }: { run: RunRow }): JSX.Element | null {
+  if (run.requested_by === undefined) return null; // It has just started, and its row is being asked for.
+  if (run.schedule_id) return <a href={href("schedules", { schedule: run.schedule_id })}>schedule</a>;
+  return <>{run.requested_by ? principal(run.requested_by) : <span class="faint">–</span>}</>;
+}
+
+/** Whether this server has verified a run, with the way to what it proved; a run is verified when it has ended. */
+function VerifiedLink({ run }: { run: RunRow }): JSX.Element | null {
+  const verifying = run.verified?.state === "running";
+  const asked = useAsk(verifying ? "GET /v1/runs/{run_id}/verify" : null, { path: { run_id: run.run_id } });
+  useWhileRunning(asked);
+  if (run.status === "running") return null;
+  const found = (verifying && asked.data.value) || run.verified;
+  return <a href={href("runs", run.run_id, { verify: "open" })}>{found ? <Verdict of={found} /> : "not yet"}</a>;
+}
+
+function Verdict({ of }: { of: { state: string; ok?: boolean | null } }): JSX.Element {
+  if (of.state === "running") return <StatusBadge state="running" text="verifying" />;
+  if (of.ok) return <StatusBadge state="succeeded" text="ok" />;
+  return <StatusBadge state="failed" text={of.state === "failed" ? "not checked" : "failed"} />;
+}
 
 function NoRuns({ filtered }: { filtered: boolean }): JSX.Element {
   if (filtered) {

@@ -5,6 +5,8 @@ import { Action } from "../actions";
 import { ask } from "../client";
 import { counted, quoted } from "../format";
 import { useList } from "../lists";
+import { useLive } from "../live";
+import { useAsk } from "../resource";
 import { at, go, href } from "../router";
 import { Button, Choice } from "../parts/basics";
 import { ListFoot } from "../parts/listfoot";
@@ -17,6 +19,32 @@ import { Head } from "../shell";
 type State = "active" | "paused";
 
 export function Schedules(): JSX.Element {
+  const one = at.value.query.get("schedule");
+  return one ? <OneSchedule id={one} /> : <AllSchedules />;
+}
+
+/** The schedule that started a run. */
+function OneSchedule({ id }: { id: string }): JSX.Element {
+  const found = useAsk("GET /v1/schedules/{schedule_id}", { path: { schedule_id: id } });
+  useLive(["runs"], (event) => {
+    if (event.event === "run" || event.event === "again") void found.reload();
+  });
+  return (
+    <>
+      <Head title="Schedules" />
+      <p>
+        <a href={href("schedules")}>Show all schedules</a>
+      </p>
+      <Loaded of={found}>{(shown) => <Rows rows={[shown]} reload={() => void found.reload()} />}</Loaded>
+    </>
+  );
+}
+
+function Rows({ rows, reload }: { rows: ScheduleShown[]; reload: () => void }): JSX.Element {
+  return <Table label="Schedules" rows={rows} rowKey={(one) => one.schedule_id} columns={columns(reload)} below={(one) => (one.failure || one.missed) && <Trouble of={one} />} />;
+}
+
+function AllSchedules(): JSX.Element {
   const state = at.value.query.get("state") as State | null;
   const list = useList<"GET /v1/schedules", ScheduleShown>("GET /v1/schedules", state ? { state } : {}, (one) => one.schedule_id, ["runs", "audit"]);
   const reload = () => void list.resource.reload();
@@ -39,7 +67,7 @@ export function Schedules(): JSX.Element {
         {() =>
           list.rows.length ? (
             <>
-              <Table label="Schedules" rows={list.rows} rowKey={(one) => one.schedule_id} columns={columns(reload)} below={(one) => (one.failure || one.missed) && <Trouble of={one} />} />
+              <Rows rows={list.rows} reload={reload} />
               <ListFoot list={list} line={`detent schedules list --connect ${quoted(location.origin)}`} />
             </>
           ) : state ? (

@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../problem";
 import type { Resource } from "../resource";
+import { sentence } from "../format";
 import { Button, Copy } from "./basics";
 import { Icon } from "./status";
 
@@ -58,10 +59,6 @@ export function ProblemBox({ problem, again }: { problem: Problem; again?: (() =
       </div>
     </section>
   );
-}
-
-function sentence(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** Nothing is there, and that is fine: says so, and how to change it. */
