@@ -20,10 +20,11 @@ _WORDS: Final = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "JOB"),
     (r"\blocal/[0-9a-f/]+\b", "WORKER"),
     (r"127\.0\.0\.1:\d+", "HOST"),
+    (r"\bwh_[a-z2-7]{16}\b", "HOOK"),
     (r"\b(?:sha256:)?[0-9a-f]{64}\b", "DIGEST"),
     (r"-[0-9a-f]{10}\b", "-ID"),
     (r"\d\d:\d\d:\d\d(?:\.\d+)?", "TIME"),
-    (r"\b(?:\d+ (?:s|min|h) ago|now)\b", "AGO"),
+    (r"\b(?:\d+ (?:s|min|h) ago|just now|now)\b", "AGO"),
     (r"\b\d[\d,.]* ?(?:ms|s|m\d+s)\b", "SPAN"),
     (r"number \d+ in class 5(?:, with \d+ jobs? before it)?", "NUMBER"),
     (r"\bposition \d+:\d+, batch [\d,]+", "POSITION"),
@@ -38,6 +39,7 @@ def addresses(seeded: Seeded) -> dict[str, str]:
         **{f"run-{view}": f"{run}?view={view}" for view in ("graph", "timeline", "steps", "why", "records")},
         **{f"job-{tab}": f"{job}?tab={tab}" for tab in ("log", "why", "attempts", "records")},
         **{f"empty-{name}": f"/w/empty/{name}" for name in ("runs", "jobs", "schedules", "sessions", "queue")},
+        "webhooks": "/w/local/settings/webhooks",
         "unknown-page": "/w/local/nowhere",
     }
 

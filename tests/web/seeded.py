@@ -85,12 +85,17 @@ MADE = {
     "/v1/schedules": {"contract": SCHEDULED},
     "/v1/keys": {"name": "ci", "role": "submitter"},
     "/v1/enrolments": {"tenants": ["local"], "labels": ["a100"], "uses": 3},
-    "/v1/webhooks": {"url": "https://93.184.216.34/hook", "events": ["verify.failed"]},
+    "/v1/webhooks": {"url": "https://127.0.0.2:1/hook", "events": ["verify.failed"]},
     "/v1/sessions": {"tokens": 20_000, "time_ms": 600_000},
     "/v1/ledger/verify": {},
     "/v1/workspaces": {"workspace": "empty"},
 }
 """What is there beside runs, by the route that makes it."""
+SETTINGS = {
+    "[webhooks]": '[pools]\nshelf = []\n\n[webhooks]\nallow = ["127.0.0.2/32"]',
+    "[backoffs]": "[backoffs]\nwebhook = [7_200_000]",
+}
+"""Nobody listens where the webhook goes, and what could not be delivered waits for longer than tests take. The pool has no workers."""
 HOSTILE_RUN = """
 name: %s
 steps:
@@ -112,6 +117,8 @@ class Seeded:
     hostile: str
     record: str
     """An action of an operator on the ledger."""
+    hook: str
+    """A webhook with one delivery, which waits to be tried again."""
     cookies: StorageState | None = None
     """Those of a browser that is logged in, once there is one."""
 
@@ -172,7 +179,7 @@ def begun_project(directory: Path, *options: str, settings_changed: Mapping[str,
 @contextmanager
 def seeding(directory: Path) -> Iterator[Seeded]:
     """A server with everything that pages show."""
-    served = begun_project(directory, "--workers", "2")
+    served = begun_project(directory, "--workers", "2", settings_changed=SETTINGS)
     gate = directory / "gate"
     try:
         done = run(served, REPORT % LONG)
@@ -184,10 +191,13 @@ def seeding(directory: Path) -> Iterator[Seeded]:
         for path, body in MADE.items():
             reply = served.ask("POST", path, body=json.dumps(body).encode())
             assert reply.status < 300, reply.body
+        (hook,) = (one["hook_id"] for one in served.json("/v1/webhooks")["items"])
+        tested = served.ask("POST", f"/v1/webhooks/{hook}/test")
+        assert tested.status == 202, tested.body
         running = run(served, SLOW % json.dumps(str(gate)))
         failures = served.json(f"/v1/runs/{failed}/outcome")["failures"]
         record = served.json("/v1/audit")["items"][0]["record"]
-        yield Seeded(served, gate, failed, failures[0]["job_id"], done, running, hostile, record)
+        yield Seeded(served, gate, failed, failures[0]["job_id"], done, running, hostile, record, hook)
     finally:
         gate.touch()
         if served.process.poll() is None:

@@ -100,6 +100,22 @@ def test_the_list_of_runs_says_whether_each_is_verified_and_leads_to_what_was_pr
         visitor.assert_clean()
 
 
+def test_deliveries_of_a_webhook_say_what_was_answered_and_lead_to_their_jobs(visit: Visit, seeded: Seeded) -> None:
+    with visit() as visitor:
+        page = visitor.go("/w/local/settings/webhooks")
+        page.get_by_role("link", name="Deliveries").click()
+        expect(page).to_have_url(re.compile(f"/settings/webhooks/{seeded.hook}$"))
+        rows = page.get_by_role("grid", name="Deliveries").locator("tbody tr")
+        expect(rows.first).to_contain_text(re.compile(r"retrying.*1 of 9.*cannot be reached.*in 1 h"))
+        page.get_by_role("button", name="Test").click()
+        page.get_by_role("button", name="Show 1 new delivery").click()
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text(re.compile(r"retrying.*1 of 9"))  # It is live.
+        rows.first.get_by_role("link", name="webhook.test").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"webhook {seeded.hook}")
+        visitor.assert_clean()
+
+
 def test_two_runs_are_compared_by_keyboard_alone(visit: Visit) -> None:
     with visit() as visitor:
         page = visitor.go("/w/local/runs?status=failed")  # A map, which another test makes, has no steps to compare.

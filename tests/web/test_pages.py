@@ -55,7 +55,7 @@ FAILING = {
 
 def _lists(seeded: Seeded) -> list[str]:
     filtered = ("/runs?status=failed", "/runs?name=nothing", "/schedules?state=paused")
-    return [*LISTS, *filtered, f"/audit?record={seeded.record}"]
+    return [*LISTS, *filtered, f"/audit?record={seeded.record}", f"/settings/webhooks/{seeded.hook}"]
 
 
 def _runs(seeded: Seeded) -> list[str]:

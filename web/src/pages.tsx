@@ -1,6 +1,7 @@
 /** The pages: what is in the navigation, and which page an address shows. A new page is a line in each. */
 import type { JSX } from "preact";
 import { Audit } from "./pages/audit";
+import { Deliveries } from "./pages/deliveries";
 import { Diff } from "./pages/diff";
 import { JobPage } from "./pages/job";
 import { Jobs } from "./pages/jobs";
@@ -66,6 +67,7 @@ const PAGES: [pattern: string, page: (named: Named) => JSX.Element][] = [
   ["settings/keys", () => <Keys />],
   ["settings/members", () => <Members />],
   ["settings/webhooks", () => <Webhooks />],
+  ["settings/webhooks/{hook}", ({ hook = "" }) => <Deliveries key={hook} id={hook} />],
 ];
 
 /** The page of the parts of a path behind the workspace; null where there is none. */

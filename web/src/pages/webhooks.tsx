@@ -72,7 +72,7 @@ function columns(reload: () => void): Column<WebhookShown>[] {
     { name: "url", head: "URL", kind: "main", cell: (one) => <span class="mono ellipsis" title={one.url}>{one.url}</span> },
     { name: "events", head: "Events", kind: "grow", cell: (one) => one.events.join(", ") },
     { name: "signature", head: "Signature", cell: (one) => one.signature },
-    { name: "reason", head: "Why off", short: "off:", cell: (one) => one.reason ?? <span class="faint">–</span> },
+    { name: "reason", head: "Why off", short: "off:", cell: (one) => one.reason },
     { name: "created", head: "Made", kind: "num", short: "made", cell: (one) => <Time of={one.created_at} /> },
     { name: "actions", head: ACTIONS, cell: (one) => <Actions of={one} reload={reload} /> },
   ];
@@ -80,30 +80,17 @@ function columns(reload: () => void): Column<WebhookShown>[] {
 
 function Actions({ of, reload }: { of: WebhookShown; reload: () => void }): JSX.Element {
   const path = { hook_id: of.hook_id };
-  const url = quoted(`${location.origin}/v1/webhooks/${of.hook_id}`);
   return (
     <span class="buttons">
-      <a class="button" href={href("jobs", { label: labelOf(of) })}>
+      <a class="button" href={href("settings", "webhooks", of.hook_id)}>
         Deliveries
       </a>
-      <Action
-        label="Test"
-        scope="webhooks:write"
-        line={`curl -X POST -H "Authorization: Bearer $DETENT_KEY" ${url}/test`}
-        run={async () => {
-          const tried = await ask("POST /v1/webhooks/{hook_id}/test", { path });
-          return (
-            <>
-              A test is on its way: <a href={href("jobs", tried.job_id)}>the delivery</a>
-            </>
-          );
-        }}
-      />
+      <TestHook id={of.hook_id} />
       <Action
         label="Delete"
         kind="danger"
         scope="webhooks:write"
-        line={`curl -X DELETE -H "Authorization: Bearer $DETENT_KEY" ${url}`}
+        line={`curl -X DELETE -H "Authorization: Bearer $DETENT_KEY" ${quoted(hookAddress(of.hook_id))}`}
         ask="It is not called any more. What it was told stays on the ledger."
         run={async () => {
           await ask("DELETE /v1/webhooks/{hook_id}", { path });
@@ -115,9 +102,26 @@ function Actions({ of, reload }: { of: WebhookShown; reload: () => void }): JSX.
   );
 }
 
-/** `deliveries` is an address of the job list with the label of the hook's jobs. */
-function labelOf(hook: WebhookShown): string {
-  return new URL(hook.deliveries, location.origin).searchParams.get("label") ?? hook.hook_id;
+export function TestHook({ id }: { id: string }): JSX.Element {
+  return (
+    <Action
+      label="Test"
+      scope="webhooks:write"
+      line={`curl -X POST -H "Authorization: Bearer $DETENT_KEY" ${quoted(`${hookAddress(id)}/test`)}`}
+      run={async () => {
+        const tried = await ask("POST /v1/webhooks/{hook_id}/test", { path: { hook_id: id } });
+        return (
+          <>
+            A test is on its way: <a href={href("jobs", tried.job_id)}>the delivery</a>
+          </>
+        );
+      }}
+    />
+  );
+}
+
+export function hookAddress(id: string): string {
+  return `${location.origin}/v1/webhooks/${id}`;
 }
 
 function NewHook({ done }: { done: (made: WebhookMade) => void }): JSX.Element {

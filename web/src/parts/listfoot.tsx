@@ -5,12 +5,12 @@ import { count, counted } from "../format";
 import { Button, CopyLine } from "./basics";
 import { ProblemBox } from "./states";
 
-export function Fresh<Row>({ list, noun }: { list: List<Row>; noun: string }): JSX.Element {
+export function Fresh<Row>({ list, noun, plural }: { list: List<Row>; noun: string; plural?: string }): JSX.Element {
   return (
     <div role="status">
       {list.fresh > 0 && (
         <button type="button" class="fresh" onClick={list.showFresh}>
-          Show {counted(list.fresh, `new ${noun}`)}
+          Show {counted(list.fresh, `new ${noun}`, `new ${plural ?? `${noun}s`}`)}
         </button>
       )}
     </div>
