@@ -116,6 +116,32 @@ def test_deliveries_of_a_webhook_say_what_was_answered_and_lead_to_their_jobs(vi
         visitor.assert_clean()
 
 
+def test_jobs_are_found_by_label_or_by_pool(visit: Visit, seeded: Seeded) -> None:
+    task = {"target": "tasks.py:ok", "pool": "shelf", "reuse": False}
+    made = seeded.served.ask("POST", "/v1/jobs", body=json.dumps({"task": task}).encode()).json["job_id"]
+    try:
+        with visit() as visitor:
+            page = visitor.go(f"/w/local/jobs?run={seeded.failed}&state=failed")
+            rows = page.get_by_role("grid", name="Jobs").locator("tbody tr")
+            expect(rows).to_have_count(1)
+            page.get_by_role("group", name="State").get_by_role("button", name="All").click()
+            page.get_by_role("searchbox", name="Label").fill("report/collect")
+            expect(rows).to_have_count(1)
+            expect(rows).to_contain_text(seeded.succeeded)
+            # One of them at a time, as the server has it: the other fields are empty then.
+            page.get_by_role("searchbox", name="Pool").fill("shelf")
+            expect(rows).to_have_count(1)
+            expect(rows).to_contain_text(made)
+            expect(page.get_by_role("searchbox", name="Label")).to_have_value("")
+            assert page.url.endswith("/jobs?pool=shelf")
+            expect(page.locator(".listfoot")).to_contain_text("detent list --jobs --pool shelf")
+            page.get_by_role("group", name="State").get_by_role("button", name="Failed").click()
+            expect(page.get_by_role("heading", name="No job matches")).to_be_visible()
+            visitor.assert_clean()
+    finally:
+        assert seeded.served.ask("POST", f"/v1/jobs/{made}/cancel", body=b"{}").status < 300
+
+
 def test_two_runs_are_compared_by_keyboard_alone(visit: Visit) -> None:
     with visit() as visitor:
         page = visitor.go("/w/local/runs?status=failed")  # A map, which another test makes, has no steps to compare.

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import type { JobSummary } from "../api";
 import { useList } from "../lists";
 import { at, go, href, setQuery } from "../router";
-import { count } from "../format";
+import { count, quoted } from "../format";
 import { useKeys } from "../keys";
 import { coalesced, useLive } from "../live";
 import { JOB_ROWS } from "../patches";
@@ -18,15 +18,18 @@ import { Head } from "../shell";
 import { FirstRun } from "./runs";
 
 type State = "queued" | "running" | "retrying" | "succeeded" | "failed" | "cancelled";
+type By = (typeof BY)[number];
+const BY = ["q", "label", "pool", "run"] as const;
+/** Those that `detent list` has, too. */
+const OPTIONS = ["label", "pool", "run"] as const;
 const STATES: State[] = ["queued", "running", "retrying", "failed", "succeeded", "cancelled"];
 
 export function Jobs(): JSX.Element {
   const { query } = at.value;
   const state = query.get("state") as State | null;
-  const prefix = query.get("q");
-  const run = query.get("run");
-  const label = query.get("label");
-  const asked = prefix ? { q: prefix } : label ? { label } : { ...(state && { state }), ...(run && { run }) };
+  // Each of these has an index of its own: the server answers one of them at a time.
+  const by = Object.fromEntries(BY.flatMap((name) => (query.get(name) ? [[name, query.get(name)]] : []))) as Partial<Record<By, string>>;
+  const asked = { ...(state && { state }), ...by };
   const list = useList<"GET /v1/jobs", JobSummary>("GET /v1/jobs", asked, (job) => job.job_id, ["jobs"], { patch: JOB_ROWS });
   useKeys("Jobs", { f: ["failed only, or all", () => setQuery({ state: state === "failed" ? undefined : "failed" })] });
   return (
@@ -34,9 +37,10 @@ export function Jobs(): JSX.Element {
       <Head title="Jobs" />
       <div class="filters">
         <StateChoice />
-        <Filter param="q" label="Id" placeholder="begins with" />
-        <Filter param="label" label="Label" placeholder="workflow/step" />
-        <Filter param="run" label="Run" placeholder="whole id" />
+        <Filter param="q" label="Id" placeholder="begins with" instead={BY} />
+        <Filter param="label" label="Label" placeholder="workflow/step" instead={BY} />
+        <Filter param="pool" label="Pool" placeholder="whole name" instead={BY} />
+        <Filter param="run" label="Run" placeholder="whole id" instead={BY} />
       </div>
       <Fresh list={list} noun="job" />
       <Loaded of={list.resource} lines={10}>
@@ -44,7 +48,7 @@ export function Jobs(): JSX.Element {
           list.rows.length ? (
             <>
               <Table label="Jobs" rows={list.rows} rowKey={(job) => job.job_id} columns={COLUMNS} href={(job) => href("jobs", job.job_id)} />
-              <ListFoot list={list} line={`detent list --jobs${state ? ` --state ${state}` : ""}${run ? ` --run ${run}` : ""}`} />
+              <ListFoot list={list} line={`detent list --jobs${state ? ` --state ${state}` : ""}${OPTIONS.map((name) => (by[name] ? ` --${name} ${quoted(by[name])}` : "")).join("")}`} />
             </>
           ) : Object.keys(asked).length ? (
             <Empty title="No job matches">

@@ -135,24 +135,31 @@ export function Choice({ param, label, options, first }: { param: string; label:
   );
 }
 
-/** A text filter that is kept in the address. */
-export function Filter({ param, label, placeholder, wide }: { param: string; label: string; placeholder?: string; wide?: boolean }): JSX.Element {
+/** A text filter that is kept in the address; `instead` are filters that it takes the place of. */
+export function Filter({ param, label, placeholder, wide, instead = [] }: { param: string; label: string; placeholder?: string; wide?: boolean; instead?: readonly string[] }): JSX.Element {
   const id = useId();
+  const field = useRef<HTMLInputElement>(null);
+  const said = at.value.query.get(param) ?? "";
+  // The address changes by other filters and by going back, too; what is being typed is ahead of it.
+  useLayoutEffect(() => {
+    if (field.current && field.current !== document.activeElement) field.current.value = said;
+  }, [said]);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   return (
     <span class={`field${wide ? " wide" : ""}`}>
       <label for={id}>{label}</label>
       <input
         id={id}
+        ref={field}
         type="search"
         spellcheck={false}
         autocomplete="off"
         placeholder={placeholder}
-        defaultValue={at.value.query.get(param) ?? ""}
+        defaultValue={said}
         onInput={(event) => {
           const { value } = event.currentTarget;
           clearTimeout(timer.current);
-          timer.current = setTimeout(() => setQuery({ [param]: value.trim() || undefined, cursor: undefined }), 200);
+          timer.current = setTimeout(() => setQuery({ ...(value.trim() && Object.fromEntries(instead.map((one) => [one, undefined]))), [param]: value.trim() || undefined, cursor: undefined }), 200);
         }}
         onKeyDown={(event) => {
           if (event.key === "Escape") event.currentTarget.blur();
