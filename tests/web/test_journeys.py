@@ -82,8 +82,9 @@ def job_of_map(seeded: Seeded) -> Any:
 
 def test_comparing_a_map_says_that_it_has_no_steps(visit: Visit, seeded: Seeded, job_of_map: Any) -> None:
     with visit() as visitor:
+        page = visitor.page
         for before, after in ((job_of_map["run_id"], seeded.failed), (seeded.failed, job_of_map["run_id"])):
-            page = visitor.go(f"/w/local/diff/{before}/{after}")
+            visitor.go(f"/w/local/diff/{before}/{after}")
             said = page.get_by_role("alert")
             expect(said).to_contain_text(f"Run {job_of_map['run_id']} is a map: it has no steps to compare")
             expect(said).to_contain_text("NO_STEPS")

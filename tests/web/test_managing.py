@@ -20,7 +20,7 @@ def test_a_key_is_made_told_once_and_revoked(visit: Visit, seeded: Seeded) -> No
         page.get_by_role("button", name="New key").click()
         page.get_by_role("textbox", name="Name").fill("a robot")
         page.get_by_role("combobox", name="Role").select_option("viewer")
-        page.get_by_role("button", name="Make the key").click()
+        page.get_by_role("button", name="Create key").click()
         secret = page.locator(".secret code").inner_text()
         assert seeded.served.ask("GET", "/v1/jobs", token=secret).status == 200
         page.keyboard.press("Escape")
@@ -40,7 +40,7 @@ def test_a_refused_form_says_why_and_keeps_what_was_typed(visit: Visit) -> None:
         page = visitor.go("/w/local/settings/webhooks")
         page.get_by_role("button", name="New webhook").click()
         page.get_by_role("textbox", name="URL").fill("http://127.0.0.1/hook")
-        page.get_by_role("button", name="Add it").click()
+        page.get_by_role("button", name="Add webhook").click()
         expect(page.get_by_role("alert")).to_contain_text("URL_REFUSED")
         expect(page.get_by_role("textbox", name="URL")).to_have_value("http://127.0.0.1/hook")
 

@@ -183,7 +183,7 @@ def test_every_page_keeps_what_it_has_while_the_server_is_away(visitor: Visitor,
         def says(page: Page, path: str) -> None:
             expect(page.locator(".offline"), path).to_be_visible()
             if path != "/runs":
-                expect(page.get_by_role("alert").first, path).to_contain_text("The server does not answer")
+                expect(page.get_by_role("alert").first, path).to_contain_text("The server is not responding")
 
         assert wrong(visitor, "local", ["/runs", *LISTS[2:], f"/runs/{seeded.failed}"], says) == {}
     finally:

@@ -34,7 +34,7 @@ export function Help(): JSX.Element {
           </section>
         ))}
       </div>
-      <p class="faint">Single keys can be switched off in the menu with your name.</p>
+      <p class="faint">You can turn single-key shortcuts off in the menu under your name.</p>
     </Dialog>
   );
 }

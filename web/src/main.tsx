@@ -52,7 +52,7 @@ function App(): JSX.Element {
       ) : (
         (page ?? (
           <>
-            <Head title="There is no such page" />
+            <Head title="Page not found" />
             <p>
               <a href={hrefIn(me.value.workspace)}>Go to the overview</a>
             </p>

@@ -75,7 +75,7 @@ export function Palette(): JSX.Element {
         aria-expanded="true"
         aria-controls="palette"
         aria-activedescendant={entries.length ? `palette-${chosen}` : undefined}
-        placeholder="A page, the id of a run or job, or the name of a run"
+        placeholder="A page, a run or job id, or a run's name"
         spellcheck={false}
         autocomplete="off"
         value={text}
@@ -98,7 +98,7 @@ export function Palette(): JSX.Element {
           </li>
         ))}
       </ul>
-      {!entries.length && <p class="faint">Nothing has this name or id.</p>}
+      {!entries.length && <p class="faint">Nothing matches.</p>}
     </Dialog>
   );
 }

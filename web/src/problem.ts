@@ -25,13 +25,13 @@ export class Problem extends Error {
 export function offline(): Problem {
   return new Problem({
     type: "/problems/OFFLINE",
-    title: "The server does not answer",
+    title: "The server is not responding",
     status: 0,
-    detail: "No answer came. The server may have stopped, or the network is down.",
+    detail: "The request got no response. The server may have stopped, or the network may be down.",
     instance: "",
     code: OFFLINE,
     retryable: true,
-    hint: "It is asked again by itself. To start it: detent serve",
+    hint: "This page keeps trying. To start the server: detent serve",
   });
 }
 

@@ -29,7 +29,7 @@ export function Shell({ children }: { children: ComponentChildren }): JSX.Elemen
   return (
     <div class="shell">
       <a class="skip" href="#main">
-        Skip to the content
+        Skip to content
       </a>
       <header class="side">
         <div class="brand">
@@ -129,7 +129,7 @@ function Foot(): JSX.Element {
           <label>
             Theme
             <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
-              <option value="system">As the system</option>
+              <option value="system">Same as the system</option>
               <option value="light">Light</option>
               <option value="dark">Dark</option>
             </select>

@@ -41,7 +41,7 @@ export function Audit(): JSX.Element {
   const record = query.get("record");
   return (
     <>
-      <Head title="Audit" note="Every action of an operator is on the ledger, in the commit of its effect." />
+      <Head title="Audit" note="Every operator action is recorded on the ledger, in the same commit as its effect." />
       <div class="filters">
         {may("server:admin") && (
           <Choice
@@ -135,7 +135,7 @@ function Proved({ found }: { found: ActionProof }): JSX.Element {
       {Object.keys(action.parameters).length > 0 && <pre class="sample" tabIndex={0}>{JSON.stringify(action.parameters, null, 2)}</pre>}
       <h3>Proof</h3>
       <p class="faint">
-        The record is bound by batch {action.batch.toLocaleString("en-US")}, which the owner signed; {found.path.length} hashes lead from it to the root of the tree of {found.size.toLocaleString("en-US")} batches.
+        The record is part of batch {action.batch.toLocaleString("en-US")}, which the owner signed; {found.path.length} hashes lead from it to the root of the tree of {found.size.toLocaleString("en-US")} batches.
       </p>
       <p>
         Root <code>{found.root}</code> <Copy text={found.root} label="Copy the root of the tree" />

@@ -50,7 +50,7 @@ export function Deliveries({ id }: { id: string }): JSX.Element {
             </>
           ) : (
             <Empty title="Nothing has been sent yet">
-              <p class="faint">The first event that this webhook asks for will appear here. To try it now, send a test.</p>
+              <p class="faint">Events appear here once they are sent. To try it now, send a test.</p>
             </Empty>
           )
         }

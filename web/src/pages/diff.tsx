@@ -77,7 +77,7 @@ function Differences({ found, before, after }: { found: RunDifference; before: s
   const same = !found.params.length && !found.steps_added.length && !found.steps_removed.length && !found.steps_changed.length;
   return (
     <>
-      {!found.complete && <p class="tone-wait">There are more differences than are shown here.</p>}
+      {!found.complete && <p class="tone-wait">There are more differences than shown here.</p>}
       {same && (
         <Empty title="No difference">
           <p class="faint">The same parameters, steps, inputs and results.</p>

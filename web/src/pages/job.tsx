@@ -110,7 +110,7 @@ function Job({ detail, attempts, reload }: { detail: JobDetail; attempts: Attemp
 function Note({ detail }: { detail: JobDetail }): JSX.Element {
   return (
     <>
-      <code>{detail.job_id}</code> {detail.attempts > 0 && `attempt ${detail.attempt ?? detail.attempts} of at most ${detail.max_retries + 1}, `}
+      <code>{detail.job_id}</code> {detail.attempts > 0 && `attempt ${detail.attempt ?? detail.attempts} of up to ${detail.max_retries + 1}, `}
       waited {durationText(detail.waited_ms)}, ran{" "}
       {detail.state === "running" && detail.started_at ? <Duration from={detail.started_at} /> : durationText(detail.ran_ms)}
       {detail.worker && (
@@ -161,13 +161,13 @@ function JobActions({ detail, reload, cancelling, closed }: { detail: JobDetail;
         kind="danger"
         scope="jobs:cancel"
         line={`detent cancel ${quoted(id)}`}
-        ask="If it runs, it is stopped. Its history stays."
+        ask="If the job is running, it is stopped. Its history is kept."
         open={cancelling}
         onClose={closed}
         run={async () => {
           await ask("POST /v1/jobs/{job_id}/cancel", { path: { job_id: id }, body: { transition_seq: detail.transition_seq } });
           reload();
-          return "The job is cancelled";
+          return "Job cancelled";
         }}
       />
     );
@@ -203,7 +203,7 @@ function Attempts({ attempts }: { attempts: Attempt[] | undefined }): JSX.Elemen
   if (!attempts) return <></>;
   if (!attempts.length) {
     return (
-      <Empty title="No worker has begun it yet">
+      <Empty title="No worker has started it yet">
         <CopyLine text="detent explain" />
       </Empty>
     );

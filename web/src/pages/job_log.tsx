@@ -58,12 +58,12 @@ export function JobLog({ job, attempts }: { job: JobDetail; attempts: Attempt[] 
         <Button pressed={follow} onClick={() => setFollow(!follow)}>
           Follow
         </Button>
-        <Button pressed={wrap} why={log.lines.value.length > WRAP_MAX ? `Lines of more than ${count(WRAP_MAX)} are not wrapped` : undefined} onClick={() => setWrap(!wrap)}>
+        <Button pressed={wrap} why={log.lines.value.length > WRAP_MAX ? `A log of more than ${count(WRAP_MAX)} lines is not wrapped` : undefined} onClick={() => setWrap(!wrap)}>
           Wrap
         </Button>
         <span class="faint" role="status">
           {counted(log.lines.value.length, "line")}
-          {log.truncated.value && ", cut at its limit"}
+          {log.truncated.value && ", cut off at the size limit"}
         </span>
       </div>
       {known > WHOLE_BYTES && <Windows log={log} known={known} />}
@@ -82,9 +82,9 @@ export function JobLog({ job, attempts }: { job: JobDetail; attempts: Attempt[] 
 
 /** Why there is nothing to see: three different things. */
 function nothing(content: string, running: boolean, stream: string): string {
-  if (content === "erased") return "What it printed was erased; that it ran is still on the ledger.";
-  if (content === "absent" || content === "damaged") return `What it printed is ${content} in this home.`;
-  return running ? `It has printed nothing on ${stream} yet.` : `It printed nothing on ${stream}.`;
+  if (content === "erased") return "Its output was erased. The ledger still shows that it ran.";
+  if (content === "absent" || content === "damaged") return `Its output is ${content === "absent" ? "missing" : content} in this home.`;
+  return running ? `Nothing on ${stream} yet.` : `Nothing was written to ${stream}.`;
 }
 
 /** Moves through a log that is too large to be here whole. */
@@ -93,7 +93,7 @@ function Windows({ log, known }: { log: Log; known: number }): JSX.Element {
   return (
     <div class="row">
       <span class="soft">
-        {size(known)} in all; shown from {size(log.from.value)} on.
+        {size(known)} in total; showing from {size(log.from.value)}.
       </span>
       <Button onClick={() => to(0)}>Beginning</Button>
       <Button onClick={() => to(log.from.value - WINDOW_STEP)}>Earlier</Button>
@@ -120,7 +120,7 @@ function Found({ job, attempt, stream, find }: { job: string; attempt: number; s
       {(all) => (
         <section aria-label="Lines found" class="stack">
           <p class="soft" role="status">
-            {counted(all.offsets.length, "line")} found{all.more && all.offsets.length >= 500 ? ", and more behind them" : ""}
+            {counted(all.offsets.length, "line")} found{all.more && all.offsets.length >= 500 ? ", and there are more" : ""}
           </p>
           {all.offsets.length > 0 && (
             <div class="found">

@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import type { Artifact, JobDetail } from "../api";
 import { ask } from "../client";
 import { useAsk, useLoad } from "../resource";
-import { count, quoted, size } from "../format";
+import { counted, quoted, size } from "../format";
 import { workspace } from "../session";
 import { Copy, CopyLine } from "../parts/basics";
 import { Json } from "../parts/json";
@@ -24,16 +24,16 @@ export function JobWhy({ id, version }: { id: string; version: number }): JSX.El
           <section class="card">
             <h2>Now</h2>
             <Lines lines={found.now} />
-            {found.ahead_total > 0 && <p class="soft">{count(found.ahead_total)} jobs are before it in the queue.</p>}
+            {found.ahead_total > 0 && <p class="soft">{counted(found.ahead_total, "job")} ahead of it in the queue.</p>}
             {sentences(found.reuse).length > 0 && (
               <>
-                <h3>Why it was run</h3>
+                <h3>Why it ran</h3>
                 <Lines lines={sentences(found.reuse)} />
               </>
             )}
           </section>
           <section class="stack">
-            <h2>How it came there</h2>
+            <h2>How it got here</h2>
             <ol class="story">
               {found.story.map((one, place) => (
                 <Event key={place} one={one} />
@@ -72,7 +72,7 @@ export function Input({ id }: { id: string }): JSX.Element {
     <Loaded of={shown} lines={5}>
       {(page) => {
         const order = field(page.document, "order") ?? field(page.document, "payload");
-        return order && typeof order === "object" ? <Order order={order as Record<string, unknown>} /> : <Empty title="What it was asked to do was erased" />;
+        return order && typeof order === "object" ? <Order order={order as Record<string, unknown>} /> : <Empty title="Its input was erased" />;
       }}
     </Loaded>
   );
@@ -95,7 +95,7 @@ function Order({ order }: { order: Record<string, unknown> }): JSX.Element {
       {Object.keys(values).length > 0 && <Json value={values} label="Arguments" />}
       {ingredients.length > 0 && (
         <section class="stack">
-          <h2>What its key is made of</h2>
+          <h2>What its reuse key is made from</h2>
           <dl class="facts">
             {ingredients.map(([name, digest]) => (
               <Named key={name} name={name}>
@@ -125,7 +125,7 @@ function field(document: unknown, name: string): unknown {
 export function Result({ detail }: { detail: JobDetail }): JSX.Element {
   if (detail.result !== null) return <Json value={detail.result} label="Result" />;
   if (detail.value_digest === null) {
-    return <Empty title={detail.state === "succeeded" ? "It gave nothing back" : "It has no result"}>{detail.error && <p class="soft">{detail.error.message}</p>}</Empty>;
+    return <Empty title={detail.state === "succeeded" ? "It returned nothing" : "It has no result"}>{detail.error && <p class="soft">{detail.error.message}</p>}</Empty>;
   }
   return (
     <>
@@ -151,7 +151,7 @@ export function Artifacts({ id, version }: { id: string; version: number }): JSX
             ))}
           </ul>
         ) : (
-          <Empty title="It made no files" />
+          <Empty title="It produced no files" />
         )
       }
     </Loaded>

@@ -22,7 +22,7 @@ type Role = NonNullable<KeyBody["role"]>;
 type Scope = NonNullable<KeyBody["scopes"]>[number];
 export const ROLES: [Role, string][] = [
   ["viewer", "Viewer: reads"],
-  ["submitter", "Submitter: submits, cancels what it submitted"],
+  ["submitter", "Submitter: submits, and cancels its own work"],
   ["operator", "Operator: submits, cancels and retries everything"],
   ["auditor", "Auditor: reads, exports and verifies"],
   ["admin", "Admin: manages the workspace"],
@@ -48,7 +48,7 @@ export function Keys(): JSX.Element {
       </Head>
       <div class="filters">
         <Button pressed={revoked} onClick={() => setQuery({ revoked: revoked ? undefined : "yes" })}>
-          Show ended keys
+          Show revoked and expired keys
         </Button>
       </div>
       <Loaded of={list.resource}>
@@ -59,8 +59,8 @@ export function Keys(): JSX.Element {
               <ListFoot list={list} line="detent keys api" />
             </>
           ) : (
-            <Empty title="No key yet">
-              <p>A program that submits or reads needs one. Here, or beside the home:</p>
+            <Empty title="No keys yet">
+              <p>Programs need one to submit or read. Create it here, or on the server's machine:</p>
               <pre class="sample" tabIndex={0}>detent keys create ci --role submitter</pre>
             </Empty>
           )
@@ -80,10 +80,10 @@ function columns(tell: (made: KeySecret) => void, reload: () => void): Column<Ke
   return [
     { name: "state", head: "State", cell: (one) => <StatusBadge state={one.state} /> },
     { name: "name", head: "Name", kind: "main", cell: (one) => one.name ?? <span class="mono">{one.key_id}</span> },
-    { name: "role", head: "May", kind: "grow", cell: (one) => <span class="ellipsis" title={one.scopes.join(", ")}>{one.role?.replace("_", " ") ?? counted(one.scopes.length, "scope")}</span> },
+    { name: "role", head: "Role", kind: "grow", cell: (one) => <span class="ellipsis" title={one.scopes.join(", ")}>{one.role?.replace("_", " ") ?? counted(one.scopes.length, "scope")}</span> },
     { name: "ends", head: "Ends", kind: "num", short: "ends", cell: (one) => <Ends of={one} /> },
     { name: "used", head: "Last used", kind: "num", short: "last used", cell: (one) => (one.last_used_at ? <Time of={one.last_used_at} /> : <span class="faint">never</span>) },
-    { name: "by", head: "Made by", short: "made by", cell: (one) => one.made_by },
+    { name: "by", head: "Created by", short: "created by", cell: (one) => one.made_by },
     { name: "actions", head: ACTIONS, cell: (one) => <Changes of={one} tell={tell} reload={reload} /> },
   ];
 }
@@ -119,11 +119,11 @@ function Changes({ of, tell, reload }: { of: KeyShown; tell: (made: KeySecret) =
         kind="danger"
         scope="keys:write"
         line={`detent keys revoke ${of.key_id}`}
-        ask="It ends at once, for open streams, too. This cannot be undone."
+        ask="The key stops working immediately, including for open streams. This cannot be undone."
         run={async () => {
           await ask("DELETE /v1/keys/{key_id}", { path });
           reload();
-          return "The key is revoked";
+          return "Key revoked";
         }}
       />
     </span>
@@ -141,7 +141,7 @@ function NewKey({ done }: { done: (made: KeySecret) => void }): JSX.Element {
       {open && (
         <FormDialog
           title="New key"
-          action="Make the key"
+          action="Create key"
           onClose={() => setOpen(false)}
           line={<CopyLine text={`detent keys create NAME ${role ? `--role ${role}` : "--scope jobs:read"}`} />}
           submit={async (said) => {
@@ -154,7 +154,7 @@ function NewKey({ done }: { done: (made: KeySecret) => void }): JSX.Element {
           }}
         >
           <TextField name="name" label="Name" required hint="What uses it: ci, billing-app" maxLength={100} />
-          <SelectField name="role" label="Role" value={role} onChange={setRole} options={[...ROLES, ["", "Single scopes…"]]} hint="A key never exceeds the rights of its maker." />
+          <SelectField name="role" label="Role" value={role} onChange={setRole} options={[...ROLES, ["", "Individual scopes…"]]} hint="A key never has more rights than whoever created it." />
           {!role && <CheckFields name="scopes" label="Scopes" options={SCOPES} checked={["jobs:read"]} />}
           <NumberField name="days" label="Valid for, in days" value={90} min={1} max={400} />
         </FormDialog>

@@ -21,7 +21,7 @@ export function Members(): JSX.Element {
   const reload = () => void list.resource.reload();
   return (
     <>
-      <Head title="Members" note={`People of the workspace ${workspace.value}. Each logs in with a key of their own.`} />
+      <Head title="Members" note={`People in the workspace ${workspace.value}. Each logs in with their own key.`} />
       <Loaded of={list.resource}>
         {() =>
           list.rows.length ? (
@@ -30,8 +30,8 @@ export function Members(): JSX.Element {
               <ListFoot list={list} line={`detent keys member list --workspace ${quoted(workspace.value)}`} />
             </>
           ) : (
-            <Empty title="No member yet">
-              <p>Add people beside the home, and make a key for each:</p>
+            <Empty title="No members yet">
+              <p>Add people on the server's machine, and create a key for each:</p>
               <pre class="sample" tabIndex={0}>{`detent keys member set --name ann --role operator --workspace ${quoted(workspace.value)}`}</pre>
             </Empty>
           )
@@ -60,11 +60,11 @@ function columns(change: (one: Member) => void, reload: () => void): Column<Memb
             kind="danger"
             scope="members:write"
             line={`detent keys member remove ${one.principal} --workspace ${quoted(workspace.value)}`}
-            ask={`${one.name ?? one.principal} loses access to this workspace; keys of theirs end with it.`}
+            ask={`${one.name ?? one.principal} loses access to this workspace, and their keys stop working.`}
             run={async () => {
               await ask("DELETE /v1/members/{principal}", { path: { principal: one.principal } });
               reload();
-              return "The member is removed";
+              return "Member removed";
             }}
           />
         </span>
@@ -86,7 +86,7 @@ function Change({ of, onClose, reload }: { of: Member; onClose: () => void; relo
         reload();
       }}
     >
-      <TextField name="name" label="Name" value={of.name ?? ""} hint="Kept beside the ledger; it can be erased." maxLength={100} />
+      <TextField name="name" label="Name" value={of.name ?? ""} hint="Stored outside the ledger, so it can be erased." maxLength={100} />
       <SelectField name="role" label="Role" value={of.role} options={ROLES} />
     </FormDialog>
   );

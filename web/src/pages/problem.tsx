@@ -11,7 +11,7 @@ export function ProblemPage({ code }: { code: string }): JSX.Element {
       <Loaded of={found} title={code}>
         {(problem) => (
           <>
-            <Head title={problem.code} above="What an answer means" />
+            <Head title={problem.code} above="What this code means" />
             <p>{problem.title.charAt(0).toUpperCase() + problem.title.slice(1)}.</p>
             <dl class="facts">
               <div>
@@ -19,12 +19,12 @@ export function ProblemPage({ code }: { code: string }): JSX.Element {
                 <dd>{problem.status}</dd>
               </div>
               <div>
-                <dt>exit code of a command</dt>
+                <dt>exit code</dt>
                 <dd>{problem.exit_code}</dd>
               </div>
               <div>
-                <dt>the same again</dt>
-                <dd>{problem.retryable ? "may succeed: try again" : "gets the same answer"}</dd>
+                <dt>trying again</dt>
+                <dd>{problem.retryable ? "may succeed" : "gives the same result"}</dd>
               </div>
             </dl>
             <p>

@@ -23,7 +23,7 @@ export function QueuePage(): JSX.Element {
   });
   return (
     <>
-      <Head title="Queue" note="Depths count the jobs of all workspaces; the list below shows those of this one." />
+      <Head title="Queue" note="Counts cover the jobs of all workspaces; the list below shows only this one." />
       <Loaded of={queue}>
         {(found) => (
           <>
@@ -55,7 +55,7 @@ function Pool({ pool }: { pool: QueuePool }): JSX.Element {
           ))}
         </ul>
       ) : (
-        <p class="faint">Nothing waits.</p>
+        <p class="faint">Nothing is waiting.</p>
       )}
     </section>
   );
@@ -75,8 +75,8 @@ function Waiting(): JSX.Element {
             <ListFoot list={list} line="detent list --jobs --state queued" />
           </section>
         ) : (
-          <Empty title="No job of this workspace waits">
-            <p class="faint">A job that cannot start yet appears here, and its page says what it waits for.</p>
+          <Empty title="No job in this workspace is waiting">
+            <p class="faint">A job that cannot start yet appears here, and its page says what it is waiting for.</p>
           </Empty>
         )
       }
@@ -97,7 +97,7 @@ const COLUMNS: Column<JobSummary>[] = [
   },
   { name: "run", head: "Run", kind: "grow", cell: (job) => (job.run_id ? <a class="mono ellipsis" href={href("runs", job.run_id)}>{job.run_id}</a> : <span class="faint">–</span>) },
   { name: "priority", head: "Priority", kind: "num", short: "priority", cell: (job) => count(job.priority) },
-  { name: "waits", head: "Waits", kind: "num", short: "waits", cell: (job) => <Duration from={job.submitted_at} /> },
-  { name: "why", head: ACTIONS, cell: (job) => <a href={href("jobs", job.job_id, { tab: "why" })} aria-label={`Why ${job.job_id} waits`}>Why</a> },
+  { name: "waits", head: "Waiting", kind: "num", short: "waiting", cell: (job) => <Duration from={job.submitted_at} /> },
+  { name: "why", head: ACTIONS, cell: (job) => <a href={href("jobs", job.job_id, { tab: "why" })} aria-label={`Why ${job.job_id} is waiting`}>Why</a> },
 ];
 

@@ -176,7 +176,7 @@ function Timeline({ run }: { run: RunDetail }): JSX.Element {
         columns.step.length ? (
           <TimelineView columns={columns} open={(job) => go(href("jobs", job))} />
         ) : (
-          <p class="faint">{counted(run.jobs_reused, "job")} reused: this run has not run anything itself.</p>
+          <p class="faint">{counted(run.jobs_reused, "job")} reused. This run had nothing to run itself.</p>
         )
       }
     </Loaded>

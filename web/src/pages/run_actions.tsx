@@ -25,13 +25,13 @@ export function RunActions({ detail, reload, cancelling, closed }: { detail: Run
           kind="danger"
           scope="runs:cancel"
           line={`detent cancel ${quoted(id)}`}
-          ask="Jobs that run are stopped. What has finished stays, and a retry goes on from there."
+          ask="Running jobs are stopped. Finished work is kept, and a retry continues from there."
           open={cancelling}
           onClose={closed}
           run={async () => {
             await ask("POST /v1/runs/{run_id}/cancel", { path: { run_id: id }, body: {} });
             reload();
-            return "The run is cancelled";
+            return "Run cancelled";
           }}
         />
       )}
@@ -44,7 +44,7 @@ export function RunActions({ detail, reload, cancelling, closed }: { detail: Run
           run={async () => {
             const started = await ask("POST /v1/runs/{run_id}/retry", { path: { run_id: id }, body: {}, idempotencyKey: onceKey() });
             go(href("runs", started.run_id));
-            return "Started again; finished work is kept";
+            return "Restarted; finished work is kept";
           }}
         />
       )}
@@ -75,10 +75,10 @@ function Bundle({ id }: { id: string }): JSX.Element {
         }}
       />
       {root !== undefined && (
-        <Dialog title="The bundle is saved" onClose={() => setRoot(undefined)}>
+        <Dialog title="Bundle saved" onClose={() => setRoot(undefined)}>
           <p>Anyone can check it offline, with the root digest and nothing else:</p>
           <CopyLine text={`detent verify ${quoted(`${id}.detent`)} --root ${root}`} />
-          <p class="faint">Tell the digest by another way than the file.</p>
+          <p class="faint">Send the digest separately from the file.</p>
         </Dialog>
       )}
     </>
@@ -135,8 +135,8 @@ function VerifyDialog({ id, state, close }: { id: string; state: Resource<Verifi
 
 /** What was proved and what was not: always both. */
 export function Verdict({ found }: { found: Verified }): JSX.Element {
-  if (found.state === "never") return <p>It has not been verified here yet.</p>;
-  if (found.state === "running") return <p role="status">A process of its own is checking every record…</p>;
+  if (found.state === "never") return <p>This run has not been verified here yet.</p>;
+  if (found.state === "running") return <p role="status">A separate process is checking every record…</p>;
   return (
     <div class="verdict">
       <p class={found.ok ? "tone-ok" : "tone-bad"}>

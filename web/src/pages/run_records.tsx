@@ -15,7 +15,7 @@ export function RunRecords({ run }: { run: RunDetail }): JSX.Element {
     <Loaded of={list.resource} lines={6}>
       {() => (
         <>
-          <p class="faint">Records of the run itself, and the submission of each job. What happened to a job after that is on its page.</p>
+          <p class="faint">Records of the run itself, and the submission of each job. See a job's own page for what happened to it after that.</p>
           <RecordList records={list.rows} jobs />
           <footer class="listfoot">
             <span class="faint">{count(list.rows.length)} shown</span>

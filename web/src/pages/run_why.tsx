@@ -27,7 +27,7 @@ function Whole({ run, steps }: { run: RunDetail; steps: Steps }): JSX.Element {
     <Loaded of={why} lines={6}>
       {(found) => (
         <>
-          {found.driven === false && <p class="tone-wait">No process drives this run now: it goes on when one resumes it.</p>}
+          {found.driven === false && <p class="tone-wait">No process is driving this run. It continues when one resumes it.</p>}
           <Lines lines={found.lines} />
           <dl class="why">
             {steps.list.map((step) => {
@@ -60,7 +60,7 @@ function Some({ run, steps }: { run: RunDetail; steps: Steps }): JSX.Element {
   return (
     <>
       <p class="soft">
-        {count(steps.list.length)} steps. {shown.length ? `The first ${count(shown.length)} that failed or wait; ` : "All have ended well; "}choose a step in the graph or the table to see why it ran.
+        {count(steps.list.length)} steps. {shown.length ? `Here are the first ${count(shown.length)} that failed or are waiting. ` : "All of them succeeded. "}Choose a step in the graph or the table to see why it ran.
       </p>
       <ul class="plain">
         {shown.map((step) => (

@@ -46,7 +46,7 @@ export function Runs(): JSX.Element {
   const compare = first && second ? () => go(href("diff", first, second)) : undefined;
   useKeys("Runs", {
     f: ["failed only, or all", () => setQuery({ status: status === "failed" ? undefined : "failed" })],
-    d: ["compare the two that are selected", () => compare?.()],
+    d: ["compare the two selected runs", () => compare?.()],
   });
   return (
     <>
@@ -179,14 +179,14 @@ export function FirstRun(): JSX.Element {
   const url = quoted(location.origin);
   return (
     <Empty title="Nothing has run here yet">
-      <p>Describe some steps in a file, and run it:</p>
+      <p>Describe some steps in a file and run it:</p>
       <pre class="sample" tabIndex={0}>{`name: hello
 steps:
   - id: greet
     run: {shell: "echo hello"}`}</pre>
       <pre class="sample" tabIndex={0}>{`detent run hello.yaml
 detent run hello.yaml --connect ${url}`}</pre>
-      <p class="faint">The first line runs it in this home; the second sends it to this server. It appears here by itself.</p>
+      <p class="faint">The first command runs it in this home; the second sends it to this server. The run appears here automatically.</p>
     </Empty>
   );
 }

@@ -78,7 +78,7 @@ function AllSchedules(): JSX.Element {
             </Empty>
           ) : (
             <Empty title="Nothing is scheduled">
-              <p>Add a schedule to a contract, and hand it to the server:</p>
+              <p>Add a schedule to a contract, and send it to the server:</p>
               <pre class="sample" tabIndex={0}>{`name: nightly
 schedule: {cron: "0 2 * * *", timezone: Europe/Oslo}
 steps:
@@ -156,11 +156,11 @@ function Actions({ of, reload }: { of: ScheduleShown; reload: () => void }): JSX
         kind="danger"
         scope="runs:write"
         line={line("delete")}
-        ask={`${of.name} starts no more runs. Runs that it started stay.`}
+        ask={`${of.name} stops starting runs. Runs that it has started are kept.`}
         run={async () => {
           await ask("DELETE /v1/schedules/{schedule_id}", { path });
           reload();
-          return "The schedule is deleted";
+          return "Schedule deleted";
         }}
       />
     </span>

@@ -38,7 +38,7 @@ export function Sessions(): JSX.Element {
   );
   return (
     <>
-      <Head title="Sessions" note="A session bounds what its jobs may use together: tokens, time and cost." />
+      <Head title="Sessions" note="A session limits what its jobs may use in total: tokens, time and cost." />
       <Loaded of={found}>
         {({ sessions, total }) =>
           sessions.length ? (
@@ -48,7 +48,7 @@ export function Sessions(): JSX.Element {
             </>
           ) : (
             <Empty title="No session is open">
-              <p>Open one with its budgets, and name it in the jobs that share them:</p>
+              <p>Open one with a budget, and name it in the jobs that share the budget:</p>
               <pre class="sample" tabIndex={0}>{`curl -H "Authorization: Bearer $DETENT_KEY" --json '{"tokens": 20000}' ${quoted(`${location.origin}/v1/sessions`)}`}</pre>
             </Empty>
           )
@@ -84,11 +84,11 @@ function columns(reload: () => void): Column<Session>[] {
           kind="danger"
           scope="sessions:write"
           line={`curl -X DELETE -H "Authorization: Bearer $DETENT_KEY" ${quoted(`${location.origin}/v1/sessions/${one.id}`)}`}
-          ask="Jobs that name it are refused from then on."
+          ask="Jobs that name it will be refused."
           run={async () => {
             await ask("DELETE /v1/sessions/{session_id}", { path: { session_id: one.id } });
             reload();
-            return "The session is closed";
+            return "Session closed";
           }}
         />
       ),

@@ -23,7 +23,7 @@ export function Verify(): JSX.Element {
   useWhileRunning(found);
   return (
     <>
-      <Head title="Verify" note="Checks signatures, chains, trees, transitions and evidence of the whole ledger, in a process of its own.">
+      <Head title="Verify" note="Checks the signatures, chains, trees, transitions and evidence of the whole ledger, in a separate process.">
         {audits && (
           <>
             <Action
@@ -33,7 +33,7 @@ export function Verify(): JSX.Element {
               line="detent verify"
               run={async () => {
                 found.put(await ask("POST /v1/ledger/verify", { body: {} }));
-                return "The verification has started";
+                return "Verification started";
               }}
             />
             <a class="button" href={addressOf("GET /v1/ledger/bundle")} download="ledger.detent">
@@ -46,7 +46,7 @@ export function Verify(): JSX.Element {
         <Loaded of={found}>{(verified) => <Result verified={verified} head={head.data.value} />}</Loaded>
       ) : (
         <Empty title="Your credential cannot verify the whole ledger">
-          <p>That needs the scope server:audit. The page of a run verifies that run.</p>
+          <p>That needs the scope server:audit. You can still verify a single run on its page.</p>
         </Empty>
       )}
       {head.data.value && <TreeHead head={head.data.value} />}
@@ -69,7 +69,7 @@ export function Result({ verified, head }: { verified: Verified; head?: LedgerHe
   if (verified.state === "never") {
     return (
       <Empty title="Not verified since the server started">
-        <p class="faint">Start a verification, or check a bundle on another machine: that trusts this server with nothing.</p>
+        <p class="faint">Start a verification, or check a bundle on another machine, which does not depend on trusting this server.</p>
       </Empty>
     );
   }
@@ -169,7 +169,7 @@ function TreeHead({ head }: { head: LedgerHead }): JSX.Element {
       </p>
       {head.note ? (
         <>
-          <p class="faint">Keep this note on another machine. A ledger that no longer contains what it signs was changed or rolled back.</p>
+          <p class="faint">Keep this note on another machine. If the ledger ever stops containing what the note signs, it was changed or rolled back.</p>
           <div class="row">
             <pre class="sample" tabIndex={0}>{head.note}</pre>
             <Copy text={head.note} label="Copy the tree head" />

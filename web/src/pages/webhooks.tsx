@@ -30,7 +30,7 @@ export function Webhooks(): JSX.Element {
   const reload = () => void hooks.reload();
   return (
     <>
-      <Head title="Webhooks" note="The server calls a URL when work ends. Deliveries are signed jobs: they are retried, and each one can be looked at.">
+      <Head title="Webhooks" note="The server calls a URL when work ends. Each delivery is a signed job, retried until it succeeds or runs out of attempts.">
         <NewHook
           done={(hook) => {
             setMade(hook);
@@ -43,8 +43,8 @@ export function Webhooks(): JSX.Element {
           found.items.length ? (
             <Table label="Webhooks" rows={found.items} rowKey={(one) => one.hook_id} columns={columns(reload)} />
           ) : (
-            <Empty title="No webhook yet">
-              <p class="faint">Add one to have another service told when runs and jobs end.</p>
+            <Empty title="No webhooks yet">
+              <p class="faint">Add one to notify another service when runs and jobs end.</p>
             </Empty>
           )
         }
@@ -52,7 +52,7 @@ export function Webhooks(): JSX.Element {
       {made && (
         <Dialog title="Webhook" onClose={() => setMade(undefined)}>
           <p>
-            The server calls <code>{made.webhook.url}</code> from now on.
+            The server now calls <code>{made.webhook.url}</code>.
           </p>
           {made.secret && <Secret value={made.secret} />}
           {made.webhook.public_key && (
@@ -73,7 +73,7 @@ function columns(reload: () => void): Column<WebhookShown>[] {
     { name: "events", head: "Events", kind: "grow", cell: (one) => one.events.join(", ") },
     { name: "signature", head: "Signature", cell: (one) => one.signature },
     { name: "reason", head: "Why off", short: "off:", cell: (one) => one.reason },
-    { name: "created", head: "Made", kind: "num", short: "made", cell: (one) => <Time of={one.created_at} /> },
+    { name: "created", head: "Created", kind: "num", short: "created", cell: (one) => <Time of={one.created_at} /> },
     { name: "actions", head: ACTIONS, cell: (one) => <Actions of={one} reload={reload} /> },
   ];
 }
@@ -91,11 +91,11 @@ function Actions({ of, reload }: { of: WebhookShown; reload: () => void }): JSX.
         kind="danger"
         scope="webhooks:write"
         line={`curl -X DELETE -H "Authorization: Bearer $DETENT_KEY" ${quoted(hookAddress(of.hook_id))}`}
-        ask="It is not called any more. What it was told stays on the ledger."
+        ask="The server stops calling it. Deliveries already made stay on the ledger."
         run={async () => {
           await ask("DELETE /v1/webhooks/{hook_id}", { path });
           reload();
-          return "The webhook is deleted";
+          return "Webhook deleted";
         }}
       />
     </span>
@@ -134,7 +134,7 @@ function NewHook({ done }: { done: (made: WebhookMade) => void }): JSX.Element {
       {open && (
         <FormDialog
           title="New webhook"
-          action="Add it"
+          action="Add webhook"
           onClose={() => setOpen(false)}
           line={<CopyLine text={`curl -H "Authorization: Bearer $DETENT_KEY" --json '{"url": "https://…", "events": ["run.ended"]}' ${quoted(`${location.origin}/v1/webhooks`)}`} />}
           submit={async (said) => {
@@ -144,7 +144,7 @@ function NewHook({ done }: { done: (made: WebhookMade) => void }): JSX.Element {
             done(made);
           }}
         >
-          <TextField name="url" label="URL" url required maxLength={2_000} hint="https, at a public address unless the settings allow others." />
+          <TextField name="url" label="URL" url required maxLength={2_000} hint="Must be https, and at a public address unless the settings allow others." />
           <CheckFields name="events" label="Events" options={EVENTS} checked={["run.ended"]} />
           <SelectField
             name="signature"

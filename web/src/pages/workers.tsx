@@ -26,7 +26,7 @@ export function Workers(): JSX.Element {
   const reload = () => void workers.reload();
   return (
     <>
-      <Head title="Workers" note="Workers on other machines. The server's own workers are part of it and are not listed.">
+      <Head title="Workers" note="Workers on other machines. The server's own workers are not listed.">
         {may("workers:write") && <NewToken done={reload} />}
       </Head>
       <Loaded of={workers}>
@@ -34,8 +34,8 @@ export function Workers(): JSX.Element {
           found.items.length ? (
             <Table label="Workers" rows={found.items} rowKey={(one) => one.worker_id} columns={columns(reload)} />
           ) : (
-            <Empty title="No other machine works here yet">
-              <p>Make an enrolment token, then start a worker on any machine that reaches this server:</p>
+            <Empty title="No workers on other machines yet">
+              <p>Create an enrolment token, then start a worker on any machine that can reach this server:</p>
               <pre class="sample" tabIndex={0}>{`detent worker --connect ${quoted(location.origin)} --enrol-file TOKEN_FILE`}</pre>
             </Empty>
           )
@@ -53,7 +53,7 @@ function columns(reload: () => void): Column<WorkerShown>[] {
     { name: "pool", head: "Pool", short: "pool", cell: (one) => one.pools?.join(", ") || <span class="faint">any</span> },
     { name: "offers", head: "Offers", kind: "grow", cell: (one) => <Offers worker={one} /> },
     { name: "slots", head: "Busy", kind: "num", short: "busy", cell: (one) => `${count(one.leases)} of ${count(one.slots)}` },
-    { name: "heard", head: "Last turn", kind: "num", short: "last turn", cell: (one) => (one.silent_ms === null ? <span class="faint">not since the start</span> : `${durationText(one.silent_ms)} ago`) },
+    { name: "heard", head: "Last turn", kind: "num", short: "last turn", cell: (one) => (one.silent_ms === null ? <span class="faint">not since the server started</span> : `${durationText(one.silent_ms)} ago`) },
     { name: "version", head: "Version", short: "version", cell: (one) => one.version || <span class="faint">–</span> },
     { name: "actions", head: ACTIONS, cell: (one) => <Ending worker={one} reload={reload} /> },
   ];
@@ -76,11 +76,11 @@ function Ending({ worker, reload }: { worker: WorkerShown; reload: () => void })
           label="Drain"
           scope="workers:write"
           line={url("drain")}
-          ask={`${worker.worker_id} takes no more jobs, finishes those that run, and exits.`}
+          ask={`${worker.worker_id} takes no more jobs, finishes the ones it is running, and exits.`}
           run={async () => {
             await ask("POST /v1/workers/{worker_id}/drain", { path });
             reload();
-            return "The worker drains";
+            return "The worker is draining";
           }}
         />
       )}
@@ -89,11 +89,11 @@ function Ending({ worker, reload }: { worker: WorkerShown; reload: () => void })
         kind="danger"
         scope="workers:write"
         line={url("retire")}
-        ask={`The server accepts nothing more that the key of ${worker.worker_id} signs. Its running jobs go to other workers. This cannot be undone; the machine can be enrolled again.`}
+        ask={`The server stops accepting anything signed with the key of ${worker.worker_id}. Its running jobs go to other workers. This cannot be undone, but the machine can be enrolled again.`}
         run={async () => {
           await ask("POST /v1/workers/{worker_id}/retire", { path });
           reload();
-          return "The worker is retired";
+          return "Worker retired";
         }}
       />
     </span>
@@ -113,7 +113,7 @@ function NewToken({ done }: { done: () => void }): JSX.Element {
       {open && (
         <FormDialog
           title="New enrolment token"
-          action="Make the token"
+          action="Create token"
           onClose={() => setOpen(false)}
           submit={async (said) => {
             const found = await ask("POST /v1/enrolments", {
@@ -124,9 +124,9 @@ function NewToken({ done }: { done: () => void }): JSX.Element {
             done();
           }}
         >
-          <p class="faint">Machines that enrol with it run jobs of this workspace, with the rights of the user who starts the worker there.</p>
-          <TextField name="pool" label="Pool" hint="Empty: any pool" />
-          <TextField name="labels" label="Labels" hint="Separated by spaces, such as: a100 cuda" />
+          <p class="faint">Machines that enrol with this token run jobs of this workspace, with the rights of the user who starts the worker.</p>
+          <TextField name="pool" label="Pool" hint="Leave empty for any pool" />
+          <TextField name="labels" label="Labels" hint="Separated by spaces, for example: a100 cuda" />
           <NumberField name="uses" label="Machines" value={1} min={1} max={1_000} />
           <NumberField name="hours" label="Valid for, in hours" value={1} min={1} max={720} />
         </FormDialog>
@@ -171,7 +171,7 @@ function tokenColumns(tokens: Resource<unknown>): Column<EnrolmentShown>[] {
     { name: "id", head: "Token", kind: "main", cell: (one) => <span class="mono">{shortId(one.enrolment_id)}</span> },
     { name: "offers", head: "Pool and labels", kind: "grow", cell: (one) => [...(one.pools ?? []), ...one.labels].join(", ") || <span class="faint">any</span> },
     { name: "used", head: "Used", kind: "num", short: "used", cell: (one) => `${count(one.used)} of ${count(one.uses)}` },
-    { name: "ends", head: "Ends", kind: "num", short: "ends", cell: (one) => <Time of={one.expires_at} /> },
+    { name: "ends", head: "Expires", kind: "num", short: "expires", cell: (one) => <Time of={one.expires_at} /> },
     {
       name: "actions",
       head: ACTIONS,
@@ -182,11 +182,11 @@ function tokenColumns(tokens: Resource<unknown>): Column<EnrolmentShown>[] {
             kind="danger"
             scope="workers:write"
             line={`detent keys revoke ${one.enrolment_id}`}
-            ask="No more machines can enrol with it. Those that did stay enrolled."
+            ask="No more machines can enrol with it. Machines already enrolled stay enrolled."
             run={async () => {
               await ask("DELETE /v1/enrolments/{enrolment_id}", { path: { enrolment_id: one.enrolment_id } });
               await tokens.reload();
-              return "The token is revoked";
+              return "Token revoked";
             }}
           />
         ),

@@ -221,7 +221,7 @@ export function Confirm(props: {
       {props.children}
       {props.line && <CopyLine text={props.line} />}
       <footer>
-        <Button onClick={props.onClose}>Keep it</Button>
+        <Button onClick={props.onClose}>Go back</Button>
         <Button kind="danger" busy={props.busy ?? false} onClick={props.onYes}>
           {props.action}
         </Button>

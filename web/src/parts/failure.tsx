@@ -79,7 +79,7 @@ function LastLines({ job }: { job: string }): JSX.Element | null {
   if (!found.length) return null;
   return (
     <div class="lastlines">
-      <pre tabIndex={0} aria-label="Last lines that it printed">
+      <pre tabIndex={0} aria-label="Last lines of output">
         {found.map((one, place) => (
           <Ansi key={place} text={`${one}\n`} />
         ))}

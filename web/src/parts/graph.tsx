@@ -145,7 +145,7 @@ export function RunGraph({ graph, steps, chosen, choose, open }: { graph: Graph;
         style={{ height: `${placed.height + 120}px` }}
         tabIndex={0}
         role="application"
-        aria-label={`Graph of ${count(graph.steps.length)} steps. Arrows walk along it, Enter opens a step. The view Steps has the same as a table.`}
+        aria-label={`Graph of ${count(graph.steps.length)} steps. Use the arrow keys to move along it and Enter to open a step. The Steps view shows the same as a table.`}
         onKeyDown={onKeyDown}
         onFocus={() => setFocused(true)}
         onBlur={() => setFocused(false)}
@@ -190,7 +190,7 @@ export function RunGraph({ graph, steps, chosen, choose, open }: { graph: Graph;
         </Button>
         <Button
           kind="quiet"
-          label="Show all of it"
+          label="Fit to window"
           onClick={() => {
             if (canvas.current) fit(canvas.current.clientWidth, canvas.current.clientHeight);
             redraw();

@@ -55,7 +55,7 @@ export function LogView({ log, follow, wrap, mark, label }: { log: Log; follow: 
                 <span
                   class="no"
                   aria-hidden="true"
-                  title="Put this line into the address"
+                  title="Link to this line"
                   onClick={() => {
                     went.current = String(number); // It is seen already: nothing jumps.
                     go(`${location.pathname}${location.search}#L${number}`, { replace: true });

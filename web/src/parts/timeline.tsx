@@ -97,7 +97,7 @@ export function TimelineView({ columns, open }: { columns: Columns; open: (job: 
         style={{ height: `${rows.names.length * ROW_H + AXIS_H + 8}px` }}
         tabIndex={0}
         role="application"
-        aria-label={`Timeline of ${counted(rows.names.length, byWorker ? "worker" : "step")}. Up and down walk them, Enter opens one. The view Steps has the same as a table.`}
+        aria-label={`Timeline of ${counted(rows.names.length, byWorker ? "worker" : "step")}. Use Up and Down to move between them and Enter to open one. The Steps view shows the same as a table.`}
         onKeyDown={(event) => {
           if (event.key === "ArrowDown") move(row + 1);
           else if (event.key === "ArrowUp") move(row - 1);
