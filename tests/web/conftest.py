@@ -1,4 +1,4 @@
-"""One server and one login for all tests of a process, and a context of the browser for each test."""
+"""One server, one login and one context of the browser for all tests of a process, and a page for each test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, StorageState, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, StorageState, expect
 
 from tests.web.chromium import launched
 from tests.web.seeded import Seeded, seeding
@@ -89,6 +89,16 @@ def opened(
         locale="en-US",
         storage_state=_logged_in(browser, seeded) if log_in else None,
     )
+    try:
+        with visiting(context, seeded) as visitor:
+            yield visitor
+    finally:
+        context.close()
+
+
+@contextmanager
+def visiting(context: BrowserContext, seeded: Seeded) -> Iterator[Visitor]:
+    """Another page of a context."""
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     visitor = Visitor(page, seeded.base)
@@ -101,7 +111,7 @@ def opened(
     try:
         yield visitor
     finally:
-        context.close()
+        page.close()
 
 
 def _logged_in(browser: Browser, seeded: Seeded) -> StorageState:
@@ -117,13 +127,20 @@ def _logged_in(browser: Browser, seeded: Seeded) -> StorageState:
     return seeded.cookies
 
 
+@pytest.fixture(scope="package")
+def context(browser: Browser, seeded: Seeded) -> Iterator[BrowserContext]:
+    """A context that is logged in: to make one takes as long as to load a page in it."""
+    with opened(browser, seeded) as found:
+        yield found.page.context
+
+
 @pytest.fixture
-def visit(visit_module: Visit) -> Visit:
-    """Opens a context for a theme and a width, logged in."""
-    return visit_module
+def visit(context: BrowserContext, visit_module: Visit, seeded: Seeded) -> Visit:
+    """Opens a page, logged in; in a context of its own where a theme, a width or no login is asked for."""
+    return lambda **options: visit_module(**options) if options else visiting(context, seeded)
 
 
 @pytest.fixture(scope="module")
 def visit_module(browser: Browser, seeded: Seeded) -> Visit:
-    """The same, for a context that the tests of a module share."""
+    """Opens a page in a context of its own, for the tests of a module to share."""
     return partial(opened, browser, seeded)
