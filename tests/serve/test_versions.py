@@ -1,4 +1,4 @@
-"""A server of the previous version with workers and clients of this one, and the same home under both."""
+"""A server of this version with workers and clients of the previous one, the other way round, and the same home under both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from detent.store.sqlite.schema_check import migrations
 from tests.serve.elsewhere import RemoteWorker, ended, enrolment, task
 from tests.serve.laboured import TASKS
 from tests.serve.previous import PRESENT, Version, previous
@@ -163,6 +164,24 @@ def work_together(place: Place, served: Served, other: Version) -> None:
 
 def lines(place: Place) -> list[str]:
     return sorted(line.split()[0] for line in (place.directory / "done.txt").read_text().splitlines())
+
+
+def test_a_server_works_with_workers_and_clients_of_the_previous_version(tmp_path: Path, before: Version) -> None:
+    """A command of that version that would share the home says why it cannot."""
+    place = Place(tmp_path)
+    place.detent(PRESENT, "init", "--home", str(place.home))
+    with place.serving(PRESENT) as served:
+        work_together(place, served, before)
+        newer = f"was written by a newer detent (schema {len(migrations())}; this one knows 7)"
+        asked = ("run", "two.yaml", "-p", f"place={tmp_path}")
+        assert "owner runs another version of Detent" in place.refusal(before, *asked, code=2)
+        for word in ("list", "verify"):
+            assert newer in place.refusal(before, word)
+        with place.working(PRESENT, served, "second"):
+            assert ended(served, submit(served, place, "left").json["job_id"])["status"] == "succeeded"
+    assert newer in place.refusal(before, "serve", "--port", "0")
+    place.detent(PRESENT, "verify", "--home", str(place.home))
+    assert lines(place) == ["a", "b", "called", "left", "one", "spoken", "two"], "each was done once"
 
 
 def test_a_home_of_the_previous_version_goes_on_under_this_one(tmp_path: Path, before: Version) -> None:

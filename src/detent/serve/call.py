@@ -97,6 +97,11 @@ class Call:
         """The trace that the request says it belongs to; None for one that says none."""
         return readable_traceparent(self.head.header(b"traceparent"))
 
+    @property
+    def logged_id(self) -> str | None:
+        """The id of the request for the order of a job; None where no log would say it, since earlier workers refuse an order that has one."""
+        return self.request_id if self.serving.logs_attempts else None
+
     def may(self, scope: str) -> bool:
         """Whether the credential has a scope. A route that takes the `-own` form of its scope asks for the whole one."""
         return self.principal is not None and self.principal.may(scope)

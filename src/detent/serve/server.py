@@ -232,6 +232,7 @@ class _Assembly:
             enrolling=enrolling,
             pools=pools,
             origin=home.settings().origin,
+            logs_attempts=home.settings().log is not None,
             signatures=OperatorSignatures(lambda: access.state, home.settings().origin, self._parts.clock.wall_ms),
             counters=counters,
             repeating=Repeating(

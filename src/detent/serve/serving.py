@@ -55,6 +55,8 @@ class Serving:
     signatures: OperatorSignatures
     origin: str
     """The name of the ledger."""
+    logs_attempts: bool
+    """Whether a line of a log tells of each attempt (`[log]`)."""
     counters: Counters
     repeating: Repeating
     hosts: frozenset[str]

@@ -156,7 +156,7 @@ async def cancel_jobs(call: Call) -> Answer:
 async def retry_job(call: Call) -> Answer:
     """Submit the work of an ended job again, as a new job that names it."""
     assert call.principal is not None
-    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent, call.request_id)
+    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent, call.logged_id)
     name = call.path["job_id"]
     view, element = await call.read(partial(_job_or_element, workspace=call.workspace, name=name))
     if view.job.state in OPEN:

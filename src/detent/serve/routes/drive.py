@@ -196,7 +196,7 @@ def _once(call: Call) -> bytes | None:
 
 def _traced(call: Call) -> dict[str, str | None]:
     """How the request is known, as the inputs of a run say it."""
-    return {TRACEPARENT: call.traceparent, REQUEST_ID: call.request_id}
+    return {TRACEPARENT: call.traceparent, REQUEST_ID: call.logged_id}
 
 
 async def _start(call: Call) -> Answer:

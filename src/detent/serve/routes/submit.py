@@ -207,7 +207,7 @@ async def post_job(call: Call) -> Answer:
 def offer(call: Call, asked: JobAsked, job_id: str | None = None) -> Offered:
     """Prepare one job; on the writing thread."""
     assert call.principal is not None
-    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent, call.request_id)
+    asker = Asker(call.workspace, call.principal.principal_id, call.traceparent, call.logged_id)
     submitting = call.serving.submitting
     if job_id is None:
         job_id = submitting.backend.new_job_id(payer_of(call, asked))
