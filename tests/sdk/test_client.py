@@ -120,6 +120,20 @@ def test_files_travel_by_digest(client: Client, tmp_path: Path) -> None:
     assert again["files"][0].read_bytes() == b"QUIET"
 
 
+@pytest.mark.door("setting: [content] url")
+def test_files_travel_through_a_directory_that_machines_share(home: TemporaryHome, tmp_path: Path) -> None:
+    shared = tmp_path / "a volume"
+    shared.mkdir()
+    with (home.path / "config.toml").open("a") as settings:
+        settings.write(f'\n[content]\nurl = "{shared.as_uri()}"\n')
+    with Client(home.path, workers=1) as client:
+        given = client.submit(functions.shout, detent.File.from_bytes(b"quiet", name="quiet.txt")).result(60)
+        assert given.read_bytes() == b"QUIET"
+        assert given.path.is_relative_to(shared)
+        (again,) = client.map(functions.same, [given])
+        assert again.read_bytes() == b"QUIET"
+
+
 def test_a_result_that_is_too_large_is_a_failure_of_its_own_kind(client: Client) -> None:
     """X-147 for tasks: RESOURCE_LIMIT, with the way out in the message."""
     with pytest.raises(TaskFailed, match=r"detent\.File") as raised:

@@ -156,8 +156,9 @@ def _places(work: Runtime, ended: RunResult) -> list[str]:
 def file_maker(home: Path) -> Any:
     """What makes a `detent.File` of the mapping that stands for one in a stored value."""
     from detent.executor.file import File  # noqa: PLC0415
+    from detent.owner.content_place import content_place  # noqa: PLC0415
 
-    content = home / "content"
+    content = content_place(home)
     return lambda mapping: File.kept(mapping, str(content))
 
 
