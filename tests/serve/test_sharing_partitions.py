@@ -167,3 +167,20 @@ def test_a_cut_connection_between_servers_leaves_everything_to_the_one_that_lead
                 clients.more()
             proxy.cut_all()
             clients.more()
+
+
+@pytest.mark.slow
+def test_fifty_rebalances_under_load_lose_nothing_and_do_nothing_twice(tmp_path: Path, postgres: Server) -> None:
+    """The server that leads not leaves in order and comes back, so no attempt is interrupted; each time two partitions change hands."""
+    with shared(tmp_path, postgres) as (fleet, clients):
+        for _ in range(25):
+            leads = fleet.active_name
+            leaving = fleet.processes[other(leads)]
+            leaving.send_signal(signal.SIGTERM)
+            alone(fleet, leads)
+            clients.more()
+            assert leaving.wait() == 0
+            fleet.end(other(leads))
+            fleet.begin(other(leads))
+            shares(fleet)
+            clients.more()
